@@ -1,0 +1,109 @@
+// Package pci is how a driver sees a PCI function: its configuration space, its memory-mapped registers and its
+// interrupts.
+//
+// This is the seam: [Function] and [BAR] are what drivers are written against, whatever stands behind them, a real card or
+// a software one. [MapBAR] serves registers that lie in memory.
+package pci
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// BAR is a window of registers. Offsets are in bytes, aligned to the access, and below Size; the driver that names an
+// offset beyond it has a bug, not bad luck.
+type BAR interface {
+	Size() int
+	Read32(off uint32) uint32
+	Write32(off uint32, v uint32)
+}
+
+// Function is one PCI function.
+type Function interface {
+	// Name is how people call it: "0000:03:00.0", "sim:a".
+	Name() string
+	// ID returns the vendor and device id.
+	ID() (vendor, device uint16)
+	// BAR maps base address register n. It stays valid until Close.
+	BAR(n int) (BAR, error)
+	// ReadConfig and WriteConfig access size (1, 2 or 4) bytes of configuration space at off.
+	ReadConfig(off, size int) (uint32, error)
+	WriteConfig(off, size int, v uint32) error
+	// Interrupts asks for n vectors and returns how many there are, at least 1; f is called, from any goroutine, when
+	// one fires. A nil f switches them off; when it returns, f is not running and will not run.
+	Interrupts(n int, f func(vector int)) (int, error)
+	// Reset is a function-level reset: when it returns the device does no DMA and its registers are at their defaults.
+	Reset(ctx context.Context) error
+	// Close gives the function back. The driver has stopped DMA before.
+	Close() error
+}
+
+// Configuration space offsets and bits (PCI Local Bus Specification 3.0 §6.2).
+const (
+	ConfigVendor  = 0x00
+	ConfigDevice  = 0x02
+	ConfigCommand = 0x04
+
+	CommandMemory    = 1 << 1
+	CommandBusMaster = 1 << 2
+)
+
+// SetBusMaster lets the function start DMA, or forbids it and reads back that it took effect. It goes through
+// configuration space, which works when the registers no longer do.
+func SetBusMaster(f Function, on bool) error {
+	v, err := f.ReadConfig(ConfigCommand, 2)
+	if err != nil {
+		return fmt.Errorf("%s: read PCI command: %w", f.Name(), err)
+	}
+	v &^= CommandBusMaster
+	if on {
+		v |= CommandBusMaster
+	}
+	if err := f.WriteConfig(ConfigCommand, 2, v); err != nil {
+		return fmt.Errorf("%s: write PCI command: %w", f.Name(), err)
+	}
+	got, err := f.ReadConfig(ConfigCommand, 2)
+	if err != nil {
+		return fmt.Errorf("%s: read PCI command back: %w", f.Name(), err)
+	}
+	if got&CommandBusMaster != v&CommandBusMaster {
+		return fmt.Errorf("%s: bus mastering does not switch (PCI command reads %#06x after %#06x was written)", f.Name(), got, v)
+	}
+	return nil
+}
+
+// MappedBAR is a BAR in this process's memory.
+type MappedBAR struct {
+	base unsafe.Pointer
+	size uint32
+	mem  []byte
+}
+
+// MapBAR returns the registers that mem holds. mem is a mapping of at least 4 bytes, aligned to 4.
+func MapBAR(mem []byte) (*MappedBAR, error) {
+	if len(mem) < 4 || len(mem)%4 != 0 || uintptr(unsafe.Pointer(&mem[0]))%4 != 0 {
+		return nil, fmt.Errorf("map registers: %d bytes, want a multiple of 4 that starts at a multiple of 4", len(mem))
+	}
+	return &MappedBAR{base: unsafe.Pointer(&mem[0]), size: uint32(len(mem)), mem: mem}, nil
+}
+
+// Size is the length of the window in bytes.
+func (b *MappedBAR) Size() int { return int(b.size) }
+
+// Read32 is one aligned load.
+func (b *MappedBAR) Read32(off uint32) uint32 {
+	return atomic.LoadUint32((*uint32)(b.at(off)))
+}
+
+// Write32 is one plain aligned store, ordered after every store before it. It is not atomic.StoreUint32: on amd64 that is
+// a locked exchange, and on an uncached register a read over the bus.
+func (b *MappedBAR) Write32(off uint32, v uint32) { store32((*uint32)(b.at(off)), v) }
+
+func (b *MappedBAR) at(off uint32) unsafe.Pointer {
+	if off > b.size-4 || off%4 != 0 {
+		panic(fmt.Sprintf("pci: register offset %#x of a window of %#x bytes", off, b.size)) // impossible: offsets come from a table
+	}
+	return unsafe.Add(b.base, off)
+}
