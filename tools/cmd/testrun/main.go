@@ -1,0 +1,249 @@
+// Testrun runs `go test -json`, prints a line for each package and everything about what failed, and holds the skipped tests
+// against the list of permitted skips.
+//
+//	testrun -skips test/skips.txt -complete -save plain.json ./...      one run; other arguments go to go test
+//	testrun -C tools ./...                                              in another module
+//	testrun -fuzz 10s ./...                                             every fuzz target, one after the other
+//	testrun -sum plain.json race.json                                   adds saved runs up
+//
+// The last line of -sum is `N passed, N failed, N skipped`. The exit status is 1 when something failed.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"bare.wire/tools/internal/testjson"
+)
+
+func main() {
+	var o options
+	sum := flag.Bool("sum", false, "add up the saved runs named by the arguments")
+	flag.StringVar(&o.name, "name", "tests", "what to call this run")
+	flag.StringVar(&o.dir, "C", ".", "directory to run in")
+	flag.StringVar(&o.skips, "skips", "", "file that lists the permitted skips (none: no skip is permitted)")
+	flag.BoolVar(&o.complete, "complete", false, "the run covers everything: a listed test that does not exist fails")
+	flag.StringVar(&o.save, "save", "", "file to write the counts to")
+	flag.StringVar(&o.fuzz, "fuzz", "", "fuzz every target of these packages for that long")
+	flag.Parse()
+
+	var ok bool
+	var err error
+	if *sum {
+		ok, err = addUp(os.Stdout, flag.Args())
+	} else {
+		ok, err = run(os.Stdout, o, flag.Args())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testrun:", err)
+		os.Exit(2)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	name, dir, skips, save, fuzz string
+	complete                     bool
+}
+
+// saved is what -save writes and -sum reads.
+type saved struct {
+	Name       string
+	Counts     testjson.Counts
+	Complaints []string
+}
+
+func run(w io.Writer, o options, args []string) (bool, error) {
+	skips, err := readSkips(o.skips)
+	if err != nil {
+		return false, err
+	}
+	r := testjson.NewReport(w)
+	if o.fuzz != "" {
+		err = fuzzAll(w, r, o, args)
+	} else {
+		err = goTest(r, o.dir, args)
+		if err == nil && r.Ran() == 0 && !r.Failed() {
+			r.Problem("no test ran: go test %s", strings.Join(args, " "))
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	v := r.Verdict(skips, o.complete)
+	for _, c := range v.Complaints {
+		fmt.Fprintln(w, "  *", c)
+	}
+	fmt.Fprintf(w, "%s: %s\n", o.name, v.Counts)
+	if err := save(o.save, saved{o.name, v.Counts, v.Complaints}); err != nil {
+		return false, err
+	}
+	return v.Failed == 0, nil
+}
+
+// goTest runs `go test -json args` in dir and adds its events. An error means that go test could not be run at all.
+func goTest(r *testjson.Report, dir string, args []string) error {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd.Dir = dir
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("go test: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting go test (is the go command on the PATH?): %w", err)
+	}
+	if err := r.Read(out); err != nil {
+		return err
+	}
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return fmt.Errorf("go test: %w", err)
+	}
+	if err != nil && !r.Failed() {
+		r.Problem("go test %s: %v", strings.Join(args, " "), err)
+	}
+	return nil
+}
+
+// target is one fuzz target.
+type target struct{ pkg, name string }
+
+func fuzzAll(w io.Writer, r *testjson.Report, o options, args []string) error {
+	targets, err := fuzzTargets(o.dir, args)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%d fuzz targets, %s each\n", len(targets), o.fuzz)
+	for _, t := range targets {
+		fmt.Fprintln(w, "fuzz", t.pkg, t.name)
+		if err := fuzzOne(w, r, o, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fuzzTries bounds how often a fuzz run that was cut off by its own deadline is run.
+const fuzzTries = 3
+
+// fuzzOne fuzzes one target. A run that fails with nothing but the deadline of -fuzztime has found no bad input: before Go 1.27
+// the go command now and then takes its own deadline for a failure (golang.org/issue/75804), so such a run is run again.
+func fuzzOne(w io.Writer, r *testjson.Report, o options, t target) error {
+	args := []string{"-run=^$", "-fuzz=^" + t.name + "$", "-fuzztime=" + o.fuzz, t.pkg}
+	for try := 1; ; try++ {
+		var out bytes.Buffer
+		one := testjson.NewReport(&out)
+		if err := goTest(one, o.dir, args); err != nil {
+			return err
+		}
+		if try < fuzzTries && one.Failed() && onlyDeadline(out.String()) {
+			fmt.Fprintln(w, "  the end of the time was reported as a failure; again")
+			continue
+		}
+		r.Merge(one)
+		_, err := out.WriteTo(w)
+		return err
+	}
+}
+
+// onlyDeadline says whether the output of a failed fuzz run names the deadline and no input.
+func onlyDeadline(out string) bool {
+	return strings.Contains(out, "context deadline exceeded") && !strings.Contains(out, "Failing input written to") &&
+		!strings.Contains(out, "panic:")
+}
+
+// fuzzTargets asks go test for the fuzz targets of some packages.
+func fuzzTargets(dir string, args []string) ([]target, error) {
+	cmd := exec.Command("go", append([]string{"test", "-json", "-list", "^Fuzz"}, args...)...)
+	cmd.Dir = dir
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	targets := listed(out)
+	if err != nil {
+		return nil, fmt.Errorf("go test -list (run `go vet %s` to see what does not build): %w", strings.Join(args, " "), err)
+	}
+	return targets, nil
+}
+
+// listed picks the names out of the events of go test -json -list.
+func listed(events []byte) []target {
+	var targets []target
+	for line := range bytes.Lines(events) {
+		var e testjson.Event
+		if json.Unmarshal(line, &e) != nil || e.Action != "output" {
+			continue
+		}
+		name := strings.TrimSpace(e.Output)
+		if strings.HasPrefix(name, "Fuzz") && !strings.ContainsAny(name, " \t") {
+			targets = append(targets, target{e.Package, name})
+		}
+	}
+	return targets
+}
+
+func readSkips(file string) (testjson.Skips, error) {
+	if file == "" {
+		return nil, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("the list of permitted skips: %w", err)
+	}
+	defer f.Close()
+	s, err := testjson.ReadSkips(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return s, nil
+}
+
+func save(file string, s saved) error {
+	if file == "" {
+		return nil
+	}
+	b, err := json.Marshal(s)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(file), 0o777)
+	}
+	if err == nil {
+		err = os.WriteFile(file, b, 0o666)
+	}
+	if err != nil {
+		return fmt.Errorf("saving the counts: %w", err)
+	}
+	return nil
+}
+
+// addUp prints saved runs and, last and alone on its line, their sum.
+func addUp(w io.Writer, files []string) (bool, error) {
+	var total testjson.Counts
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		var s saved
+		if err == nil {
+			err = json.Unmarshal(b, &s)
+		}
+		if err != nil {
+			return false, fmt.Errorf("a saved run: %s: %w", f, err)
+		}
+		fmt.Fprintf(w, "%-10s %s\n", s.Name, s.Counts)
+		for _, c := range s.Complaints {
+			fmt.Fprintln(w, "  *", c)
+		}
+		total = total.Add(s.Counts)
+	}
+	fmt.Fprintln(w, total)
+	return total.Failed == 0, nil
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"bare.wire/tools/internal/testjson"
+)
+
+// module writes a small module and returns its directory.
+func module(t *testing.T, files map[string]string) string {
+	t.Helper()
+	t.Setenv("GOWORK", "off")
+	t.Setenv("GOFLAGS", "")
+	dir := t.TempDir()
+	files["go.mod"] = "module m\n\ngo 1.26\n"
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestRunOfARealModule(t *testing.T) {
+	const head = "package m\nimport \"testing\"\n"
+	for _, c := range []struct {
+		name, test, skips string
+		ok                bool
+		last              string
+	}{
+		{"passes", "func TestA(t *testing.T) {}", "", true, "tests: 1 passed, 0 failed, 0 skipped"},
+		{"fails", "func TestA(t *testing.T) { t.Fatal(1) }", "", false, "tests: 0 passed, 1 failed, 0 skipped"},
+		{"skips", "func TestA(t *testing.T) { t.Skip() }", "", false, "tests: 0 passed, 1 failed, 0 skipped"},
+		{"skips by leave", "func TestA(t *testing.T) { t.Skip() }", "m TestA because", true, "tests: 0 passed, 0 failed, 1 skipped"},
+		{"does not build", "func TestA(t *testing.T) { x }", "", false, "tests: 0 passed, 1 failed, 0 skipped"},
+		{"panics", "func TestA(t *testing.T) { panic(1) }", "", false, "tests: 0 passed, 1 failed, 0 skipped"},
+		{"has nothing to run", "var _ testing.T", "", false, "tests: 0 passed, 1 failed, 0 skipped"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := module(t, map[string]string{"m_test.go": head + c.test, "skips.txt": c.skips})
+			var out bytes.Buffer
+			ok, err := run(&out, options{name: "tests", dir: dir, skips: filepath.Join(dir, "skips.txt"), complete: true}, []string{"./..."})
+			if err != nil || ok != c.ok {
+				t.Fatalf("ok %v, err %v, want %v; output:\n%s", ok, err, c.ok, out.String())
+			}
+			if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); lines[len(lines)-1] != c.last {
+				t.Errorf("last line of\n%s\nis not %q", out.String(), c.last)
+			}
+		})
+	}
+}
+
+func TestFuzzingFindsTargetsAndTheirFaults(t *testing.T) {
+	dir := module(t, map[string]string{"m_test.go": `package m
+import "testing"
+func TestNotThis(t *testing.T) { t.Fatal() }
+func FuzzGood(f *testing.F) { f.Fuzz(func(t *testing.T, b []byte) {}) }
+func FuzzBad(f *testing.F) { f.Add([]byte("x")); f.Fuzz(func(t *testing.T, b []byte) { if len(b) != 0 { t.Fatal("found") } }) }
+`})
+	var out bytes.Buffer
+	ok, err := run(&out, options{name: "fuzz", dir: dir, fuzz: "100x"}, []string{"./..."})
+	if err != nil || ok {
+		t.Fatalf("ok %v, err %v; output:\n%s", ok, err, out.String())
+	}
+	for _, want := range []string{"2 fuzz targets", "fuzz m FuzzGood", "found", "* m FuzzBad failed"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestDeadlineAloneIsNoFinding(t *testing.T) {
+	if !onlyDeadline("--- FAIL: FuzzX (10.1s)\n    context deadline exceeded\n") {
+		t.Error("the deadline was taken for a finding")
+	}
+	if onlyDeadline("context deadline exceeded\nFailing input written to testdata/fuzz/FuzzX/1\n") || onlyDeadline("panic: x\ncontext deadline exceeded") {
+		t.Error("a finding was taken for the deadline")
+	}
+}
+
+func TestSumEndsWithTheCountsAlone(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "sub", "b")
+	for f, c := range map[string]testjson.Counts{a: {Passed: 3, Skipped: 1}, b: {Passed: 4, Failed: 2}} {
+		if err := save(f, saved{Name: f, Counts: c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	ok, err := addUp(&out, []string{a, b})
+	if err != nil || ok || !strings.HasSuffix(out.String(), "\n7 passed, 2 failed, 1 skipped\n") {
+		t.Errorf("ok %v, err %v, output:\n%s", ok, err, out.String())
+	}
+	if ok, err := addUp(&out, []string{a}); !ok || err != nil {
+		t.Errorf("a good run: ok %v, err %v", ok, err)
+	}
+	if _, err := addUp(&out, []string{filepath.Join(dir, "absent")}); err == nil {
+		t.Error("a run that was never saved was added up")
+	}
+}
