@@ -1,0 +1,7 @@
+package main
+
+import "time"
+
+func main() {
+	_ = time.Now() // want "time.Now"
+}

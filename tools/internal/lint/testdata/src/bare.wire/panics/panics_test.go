@@ -1,0 +1,3 @@
+package panics
+
+func inTests() { panic(1) }

@@ -1,0 +1,5 @@
+package prints
+
+import "fmt"
+
+func inTests() { fmt.Println() }
