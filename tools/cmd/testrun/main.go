@@ -4,7 +4,7 @@
 //	testrun -skips test/skips.txt -complete -save plain.json ./...      one run; other arguments go to go test
 //	testrun -C tools ./...                                              in another module
 //	testrun -fuzz 10s ./...                                             every fuzz target, one after the other
-//	testrun -sum plain.json race.json                                   adds saved runs up
+//	testrun -sum -failed "vet" plain.json race.json                     adds saved runs up, and stages that failed without one
 //
 // The last line of -sum is `N passed, N failed, N skipped`. The exit status is 1 when something failed.
 package main
@@ -18,7 +18,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"bare.wire/tools/internal/testjson"
@@ -33,12 +32,13 @@ func main() {
 	flag.BoolVar(&o.complete, "complete", false, "the run covers everything: a listed test that does not exist fails")
 	flag.StringVar(&o.save, "save", "", "file to write the counts to")
 	flag.StringVar(&o.fuzz, "fuzz", "", "fuzz every target of these packages for that long")
+	stages := flag.String("failed", "", "with -sum: names of stages that failed and saved no counts, with spaces")
 	flag.Parse()
 
 	var ok bool
 	var err error
 	if *sum {
-		ok, err = addUp(os.Stdout, flag.Args())
+		ok, err = addUp(os.Stdout, flag.Args(), strings.Fields(*stages))
 	} else {
 		ok, err = run(os.Stdout, o, flag.Args())
 	}
@@ -54,13 +54,6 @@ func main() {
 type options struct {
 	name, dir, skips, save, fuzz string
 	complete                     bool
-}
-
-// saved is what -save writes and -sum reads.
-type saved struct {
-	Name       string
-	Counts     testjson.Counts
-	Complaints []string
 }
 
 func run(w io.Writer, o options, args []string) (bool, error) {
@@ -85,7 +78,7 @@ func run(w io.Writer, o options, args []string) (bool, error) {
 		fmt.Fprintln(w, "  *", c)
 	}
 	fmt.Fprintf(w, "%s: %s\n", o.name, v.Counts)
-	if err := save(o.save, saved{o.name, v.Counts, v.Complaints}); err != nil {
+	if err := (testjson.Saved{Name: o.name, Counts: v.Counts, Complaints: v.Complaints}).Save(o.save); err != nil {
 		return false, err
 	}
 	return v.Failed == 0, nil
@@ -209,41 +202,18 @@ func readSkips(file string) (testjson.Skips, error) {
 	return s, nil
 }
 
-func save(file string, s saved) error {
-	if file == "" {
-		return nil
-	}
-	b, err := json.Marshal(s)
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(file), 0o777)
-	}
-	if err == nil {
-		err = os.WriteFile(file, b, 0o666)
-	}
-	if err != nil {
-		return fmt.Errorf("saving the counts: %w", err)
-	}
-	return nil
-}
-
-// addUp prints saved runs and, last and alone on its line, their sum.
-func addUp(w io.Writer, files []string) (bool, error) {
-	var total testjson.Counts
+// addUp prints saved runs, and stages that failed without any, and their sum.
+func addUp(w io.Writer, files, stages []string) (bool, error) {
+	var runs []testjson.Saved
 	for _, f := range files {
-		b, err := os.ReadFile(f)
-		var s saved
-		if err == nil {
-			err = json.Unmarshal(b, &s)
-		}
+		s, err := testjson.LoadSaved(f)
 		if err != nil {
-			return false, fmt.Errorf("a saved run: %s: %w", f, err)
+			return false, err
 		}
-		fmt.Fprintf(w, "%-10s %s\n", s.Name, s.Counts)
-		for _, c := range s.Complaints {
-			fmt.Fprintln(w, "  *", c)
-		}
-		total = total.Add(s.Counts)
+		runs = append(runs, s)
 	}
-	fmt.Fprintln(w, total)
-	return total.Failed == 0, nil
+	for _, s := range stages {
+		runs = append(runs, testjson.Saved{Name: s, Counts: testjson.Counts{Failed: 1}, Complaints: []string{"make " + s + " failed"}})
+	}
+	return testjson.AddUp(w, runs).Failed == 0, nil
 }

@@ -86,19 +86,23 @@ func TestSumEndsWithTheCountsAlone(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "sub", "b")
 	for f, c := range map[string]testjson.Counts{a: {Passed: 3, Skipped: 1}, b: {Passed: 4, Failed: 2}} {
-		if err := save(f, saved{Name: f, Counts: c}); err != nil {
+		if err := (testjson.Saved{Name: f, Counts: c}).Save(f); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var out bytes.Buffer
-	ok, err := addUp(&out, []string{a, b})
+	ok, err := addUp(&out, []string{a, b}, nil)
 	if err != nil || ok || !strings.HasSuffix(out.String(), "\n7 passed, 2 failed, 1 skipped\n") {
 		t.Errorf("ok %v, err %v, output:\n%s", ok, err, out.String())
 	}
-	if ok, err := addUp(&out, []string{a}); !ok || err != nil {
+	if ok, err := addUp(&out, []string{a}, nil); !ok || err != nil {
 		t.Errorf("a good run: ok %v, err %v", ok, err)
 	}
-	if _, err := addUp(&out, []string{filepath.Join(dir, "absent")}); err == nil {
+	if _, err := addUp(&out, []string{filepath.Join(dir, "absent")}, nil); err == nil {
 		t.Error("a run that was never saved was added up")
+	}
+	out.Reset()
+	if ok, err := addUp(&out, []string{a}, []string{"vet"}); ok || err != nil || !strings.HasSuffix(out.String(), "\n3 passed, 1 failed, 1 skipped\n") {
+		t.Errorf("a stage that failed: ok %v, err %v, output:\n%s", ok, err, out.String())
 	}
 }

@@ -1,0 +1,151 @@
+// Package docsh finds the shell blocks of Markdown files and runs them, so that what the documentation tells a reader to type
+// is what was tried.
+//
+// A shell block is fenced as one of
+//
+//	```sh ci         runs anywhere, and is run by CI as it is written
+//	```sh guest      runs in CI where a virtual machine can be booted
+//	```sh hardware   needs a real card; nobody here runs it
+//
+// and any other fence that names a shell is an error: a reader could not know whether the block works.
+package docsh
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Block is one fenced shell block.
+type Block struct {
+	File string
+	Line int    // of the first line of the script, from 1
+	Kind string // "ci", "guest" or "hardware"
+	Text string
+}
+
+func (b Block) String() string { return fmt.Sprintf("%s:%d", b.File, b.Line) }
+
+var kinds = map[string]bool{"ci": true, "guest": true, "hardware": true}
+
+// shells are the words that make a fence a shell's.
+var shells = map[string]bool{"sh": true, "bash": true, "shell": true, "console": true, "shell-session": true, "zsh": true, "shellsession": true}
+
+// Find returns the shell blocks of a Markdown file, in order. The error names every fence that is wrong.
+func Find(file string, r io.Reader) ([]Block, error) {
+	var blocks []Block
+	var wrong []error
+	var in *fence
+	var text strings.Builder
+	sc := bufio.NewScanner(r)
+	sc.Buffer(nil, 1<<20)
+	n := 0
+	for sc.Scan() {
+		n++
+		line := sc.Text()
+		if in == nil {
+			if in = openFence(line); in != nil {
+				in.line = n
+				if err := in.check(); err != nil {
+					wrong = append(wrong, fmt.Errorf("%s:%d: %w", file, n, err))
+				}
+				text.Reset()
+			}
+			continue
+		}
+		if !in.closedBy(line) {
+			text.WriteString(unindent(line, in.indent) + "\n")
+			continue
+		}
+		if in.kind != "" {
+			blocks = append(blocks, Block{file, in.line + 1, in.kind, text.String()})
+		}
+		in = nil
+	}
+	if err := sc.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if in != nil {
+		wrong = append(wrong, fmt.Errorf("%s:%d: this fence is never closed", file, in.line))
+	}
+	return blocks, errors.Join(wrong...)
+}
+
+// fence is an open code fence.
+type fence struct {
+	mark   byte // '`' or '~'
+	length int
+	indent int
+	info   []string
+	kind   string // when it is a shell block
+	line   int
+}
+
+// openFence returns the fence that a line opens, or nil.
+func openFence(line string) *fence {
+	body := strings.TrimLeft(line, " ")
+	for _, m := range []byte{'`', '~'} {
+		l := len(body) - len(strings.TrimLeft(body, string(m)))
+		if l < 3 || m == '`' && strings.Contains(body[l:], "`") {
+			continue
+		}
+		return &fence{mark: m, length: l, indent: len(line) - len(body), info: strings.Fields(body[l:])}
+	}
+	return nil
+}
+
+func (f *fence) closedBy(line string) bool {
+	body := strings.TrimSpace(line)
+	return len(body) >= f.length && strings.Trim(body, string(f.mark)) == ""
+}
+
+// check sets the kind of a shell's fence, and says what is wrong with it.
+func (f *fence) check() error {
+	if len(f.info) == 0 || !shells[strings.ToLower(f.info[0])] {
+		return nil
+	}
+	if f.info[0] != "sh" || len(f.info) != 2 || !kinds[f.info[1]] {
+		return fmt.Errorf("a shell block fenced %q: write `sh ci`, `sh guest` or `sh hardware`", strings.Join(f.info, " "))
+	}
+	f.kind = f.info[1]
+	return nil
+}
+
+// unindent takes at most n spaces off the front of a line.
+func unindent(line string, n int) string {
+	for n > 0 && strings.HasPrefix(line, " ") {
+		line = line[1:]
+		n--
+	}
+	return line
+}
+
+// Run runs a block with bash in a directory and writes what it prints to out. A command that fails ends the block. bash is told
+// the document's name and line, so that its messages, and the error, name the line of the document.
+func Run(ctx context.Context, dir string, env []string, b Block, out io.Writer) error {
+	// The empty lines in front make bash count lines as the document does.
+	const trap = `trap 's=$?; echo "$0:$LINENO: exit status $s: $BASH_COMMAND" >&2' ERR; `
+	script := trap + strings.Repeat("\n", b.Line-1) + b.Text
+	cmd := exec.CommandContext(ctx, "bash", "-Eeuo", "pipefail", "-c", script, b.File)
+	cmd.Dir = dir
+	cmd.Env = env
+	cmd.Stdout, cmd.Stderr = out, out
+	// A process group of its own, so that the end of the time ends everything that the block started.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: not finished in time: %w", b, context.Cause(ctx))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", b, err)
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package docsh
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestBlocksAreFound(t *testing.T) {
+	doc := strings.Join([]string{
+		"# Title",            // 1
+		"```sh ci",           // 2
+		"echo one",           // 3
+		"```",                // 4
+		"```go",              // 5
+		"x := `sh`",          // 6
+		"```",                // 7
+		"1. a list",          // 8
+		"   ```sh hardware",  // 9
+		"   run",             // 10
+		"     it",            // 11
+		"   ```",             // 12
+		"~~~~sh guest",       // 13
+		"cat <<E",            // 14
+		"```sh",              // 15: inside the other fence
+		"~~~",                // 16: too short to close it
+		"~~~~",               // 17
+		"`inline` and ``` x", // 18
+		"```",                // 19
+		"no shell",           // 20
+		"```",                // 21
+		"```text",            // 22
+		"sh",                 // 23
+		"```",                // 24
+	}, "\n")
+	got, err := Find("d.md", strings.NewReader(doc))
+	want := []Block{
+		{"d.md", 3, "ci", "echo one\n"},
+		{"d.md", 10, "hardware", "run\n  it\n"},
+		{"d.md", 14, "guest", "cat <<E\n```sh\n~~~\n"},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, %v\nwant %q", got, err, want)
+	}
+}
+
+func TestShellFenceThatSaysNothingIsAnError(t *testing.T) {
+	for _, info := range []string{"sh", "bash", "shell", "console", "sh CI", "sh ci guest", "bash ci", "sh laptop"} {
+		_, err := Find("d.md", strings.NewReader("x\n```"+info+"\nls\n```\n"))
+		if err == nil || !strings.HasPrefix(err.Error(), "d.md:2: ") {
+			t.Errorf("%q: got %v", info, err)
+		}
+	}
+	if _, err := Find("d.md", strings.NewReader("```sh ci\nls\n")); err == nil {
+		t.Error("a fence that is never closed was accepted")
+	}
+}
+
+func runText(t *testing.T, text string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := Run(t.Context(), t.TempDir(), os.Environ(), Block{"d.md", 40, "ci", text}, &out)
+	return out.String(), err
+}
+
+func TestBlockThatWorks(t *testing.T) {
+	out, err := runText(t, "a=1\necho $((a+1)) | cat\n")
+	if err != nil || out != "2\n" {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
+
+func TestFailureNamesTheLineOfTheDocument(t *testing.T) {
+	for _, c := range []struct{ name, text, line string }{
+		{"a command", "true\nfalse\ntrue\n", "d.md:41: "},
+		{"the front of a pipe", "true\ntrue\nfalse | cat\n", "d.md:42: "},
+		{"a variable that is not set", "true\necho $nothing_of_that_name\n", "line 41: "},
+		{"inside a function", "f() {\nfalse\n}\nf\n", "d.md:41: "},
+	} {
+		out, err := runText(t, c.text)
+		if err == nil || !strings.Contains(err.Error(), "d.md:40") || !strings.Contains(out, c.line) {
+			t.Errorf("%s: got %q, %v; want %q", c.name, out, err, c.line)
+		}
+	}
+}
+
+func TestBlockThatHangsIsEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	dir := t.TempDir()
+	done := make(chan error)
+	var out bytes.Buffer
+	go func() {
+		done <- Run(ctx, dir, os.Environ(), Block{"d.md", 1, "ci", "echo > began; sleep 1000 & wait"}, &out)
+	}()
+	for { // it has begun before it is ended
+		if _, err := os.Stat(filepath.Join(dir, "began")); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "not finished in time") {
+		t.Errorf("got %v", err)
+	}
+}
