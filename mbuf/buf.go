@@ -1,0 +1,322 @@
+package mbuf
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Errors of buffer operations. They are returned wrapped, with the numbers.
+var (
+	ErrNoRoom   = errors.New("no room in the buffer")
+	ErrShared   = errors.New("the buffer is shared: its bytes have other readers")
+	ErrNoBuffer = errors.New("the pool has no buffer left")
+)
+
+// Flags say what is known of a received frame, or wanted for one to be sent. They stand in the head of a frame.
+type Flags uint32
+
+// Flags of received frames.
+const (
+	RxHash     Flags = 1 << iota // Hash is the card's RSS hash
+	RxVLAN                       // VLAN is the tag that was taken out of the frame
+	RxIPGood                     // the IPv4 header checksum was checked: right
+	RxIPBad                      // … wrong
+	RxL4Good                     // the TCP or UDP checksum was checked: right
+	RxL4Bad                      // … wrong
+	RxStamp                      // Stamp is the card's time of arrival
+	RxIPv4                       // the card saw IPv4
+	RxIPv6                       // … IPv6
+	RxTCP                        // … TCP
+	RxUDP                        // … UDP
+	TxIPSum                      // fill in the IPv4 header checksum
+	TxL4Sum                      // fill in the TCP or UDP checksum; its field holds the pseudo-header sum with the length
+	TxTSO                        // cut into segments of MSS bytes of payload
+	TxVLAN                       // insert VLAN
+	TxUDP                        // TxL4Sum means UDP (else TCP)
+	TxIPv6                       // the network header is IPv6 (else IPv4)
+	txOffloads = TxIPSum | TxL4Sum | TxTSO | TxVLAN
+)
+
+// Offload returns the part of f that asks the card to do something.
+func (f Flags) Offload() Flags { return f & txOffloads }
+
+// Buf is a view of a block: bytes off … off+len of its storage, the next segment, and the metadata of the frame if this is
+// its head. Its owner alone may use it. 64 bytes: one cache line.
+type Buf struct {
+	check checkState
+
+	base unsafe.Pointer // first byte of the block's storage
+	next *Buf
+	blk  *Block
+	off  uint32
+	len  uint32
+
+	// Hash is the RSS hash, when Flags has RxHash.
+	Hash uint32
+	// Flags say which of the fields below count.
+	Flags Flags
+	// VLAN is the 802.1Q tag control information, host order.
+	VLAN uint16
+	// Port is a number of the user's own for the port of arrival.
+	Port uint16
+	// L2Len, L3Len and L4Len are the header lengths, bytes, that offloads of sent frames need.
+	L2Len uint8
+	L4Len uint8
+	L3Len uint16
+	// MSS is the TCP payload of one segment, bytes, for TxTSO.
+	MSS uint16
+	// Type is the card's packet type, as it came in the descriptor.
+	Type uint16
+	// Stamp is the card's time of arrival, ns, when Flags has RxStamp. Before a Send it is free for the user's own use.
+	Stamp int64
+}
+
+// Block is storage with a count of its views. Applications see it through Buf only.
+type Block struct {
+	trace checkTrace // of no size without the sanitizer
+	first Buf
+
+	// state is the count of views in the low half. The high half says what a fast free has to leave to the slow one: the
+	// block is external, or charged to an account. So state == 1 means: one view, nothing special.
+	state atomic.Uint64
+	base  unsafe.Pointer
+	bus   uint64
+	cap   uint32
+	index uint32
+	pool  *Pool
+	acct  atomic.Pointer[Account]
+	next  *Block // in the return list or the done queue
+	ext   *external
+}
+
+const (
+	refMask      = 1<<32 - 1
+	stateExt     = 1 << 32 // memory of the application's, not of the pool's
+	stateCharged = 1 << 33 // acct is set
+)
+
+// Bytes returns the bytes of this segment. The slice is good until the buffer is freed or handed on.
+func (b *Buf) Bytes() []byte {
+	b.alive("Bytes")
+	return unsafe.Slice((*byte)(unsafe.Add(b.base, b.off)), b.len)
+}
+
+// Len is the number of bytes of this segment.
+func (b *Buf) Len() int { return int(b.len) }
+
+// Next is the next segment of the frame, or nil.
+func (b *Buf) Next() *Buf { return b.next }
+
+// SetNext makes n (nil: nothing) follow b. What followed b before is not freed.
+func (b *Buf) SetNext(n *Buf) {
+	b.alive("SetNext")
+	b.next = n
+}
+
+// Last is the last segment of the frame that b begins.
+func (b *Buf) Last() *Buf {
+	for b.next != nil {
+		b = b.next
+	}
+	return b
+}
+
+// FrameLen is the number of bytes of the frame that b begins, without FCS: the sum over its segments.
+func (b *Buf) FrameLen() int {
+	n := 0
+	for ; b != nil; b = b.next {
+		n += int(b.len)
+	}
+	return n
+}
+
+// Segs is the number of segments of the frame that b begins.
+func (b *Buf) Segs() int {
+	n := 0
+	for ; b != nil; b = b.next {
+		n++
+	}
+	return n
+}
+
+// Bus is the bus address of the first byte of this segment.
+func (b *Buf) Bus() uint64 {
+	b.alive("Bus")
+	return b.blk.bus + uint64(b.off)
+}
+
+// Headroom is the number of bytes in front of this segment's.
+func (b *Buf) Headroom() int { return int(b.off) }
+
+// Tailroom is the number of bytes behind this segment's.
+func (b *Buf) Tailroom() int { return int(b.blk.cap - b.off - b.len) }
+
+// Capacity is the size of the storage under b, bytes: what an account is charged for it.
+func (b *Buf) Capacity() int { return int(b.blk.cap) }
+
+// Refs is the number of views of the storage under b.
+func (b *Buf) Refs() int { return int(b.blk.state.Load() & refMask) }
+
+// Writable says whether b is the only view of its storage. Only then may the bytes be changed.
+func (b *Buf) Writable() bool { return b.blk.state.Load()&refMask == 1 }
+
+// Pool is the pool that the storage belongs to.
+func (b *Buf) Pool() *Pool { return b.blk.pool }
+
+// Reserve appends n bytes to this segment and returns them, to be written by the caller: the room itself, not a copy of
+// something. It fails with ErrNoRoom or ErrShared and then has changed nothing.
+func (b *Buf) Reserve(n int) ([]byte, error) {
+	b.alive("Reserve")
+	if n < 0 || n > b.Tailroom() {
+		return nil, fmt.Errorf("reserve %d bytes where %d are free: %w", n, b.Tailroom(), ErrNoRoom)
+	}
+	if !b.Writable() {
+		return nil, fmt.Errorf("reserve %d bytes: %w", n, ErrShared)
+	}
+	room := unsafe.Slice((*byte)(unsafe.Add(b.base, b.off+b.len)), n)
+	b.len += uint32(n)
+	return room, nil
+}
+
+// SetLen makes this segment n bytes long; n reaches at most to the end of the storage. The bytes that are new to it are
+// whatever is in memory: the driver uses it for what the card wrote.
+func (b *Buf) SetLen(n int) error {
+	b.alive("SetLen")
+	if n < 0 || n > int(b.blk.cap-b.off) {
+		return fmt.Errorf("set length %d where %d fit: %w", n, b.blk.cap-b.off, ErrNoRoom)
+	}
+	b.len = uint32(n)
+	return nil
+}
+
+// Received is SetLen for the driver's fast path, for lengths that it has checked against Room, with the metadata of a
+// frame that lies in one buffer.
+func (b *Buf) Received(n, hash uint32, flags Flags, vlan uint16) {
+	b.alive("Received")
+	b.len = n
+	b.Hash = hash
+	b.Flags = flags
+	b.VLAN = vlan
+}
+
+// TrimFront takes n bytes off the front of this segment.
+func (b *Buf) TrimFront(n int) error {
+	b.alive("TrimFront")
+	if n < 0 || n > int(b.len) {
+		return fmt.Errorf("trim %d bytes of a segment of %d: %w", n, b.len, ErrNoRoom)
+	}
+	b.off += uint32(n)
+	b.len -= uint32(n)
+	return nil
+}
+
+// TrimBack takes n bytes off the end of this segment.
+func (b *Buf) TrimBack(n int) error {
+	b.alive("TrimBack")
+	if n < 0 || n > int(b.len) {
+		return fmt.Errorf("trim %d bytes of a segment of %d: %w", n, b.len, ErrNoRoom)
+	}
+	b.len -= uint32(n)
+	return nil
+}
+
+// Prepend puts n bytes of room in front of the frame that b begins and returns its new head and the room. That is b
+// itself when b is writable and has the headroom; otherwise a buffer from c, with b behind it. The metadata go with the
+// head. On an error nothing has changed and b is still the caller's.
+func (b *Buf) Prepend(c *Cache, n int) (head *Buf, room []byte, err error) {
+	b.alive("Prepend")
+	if n < 0 {
+		return nil, nil, fmt.Errorf("prepend %d bytes: %w", n, ErrNoRoom)
+	}
+	if n <= int(b.off) && b.Writable() {
+		b.off -= uint32(n)
+		b.len += uint32(n)
+		return b, unsafe.Slice((*byte)(unsafe.Add(b.base, b.off)), n), nil
+	}
+	h := c.Alloc()
+	if h == nil {
+		return nil, nil, fmt.Errorf("prepend %d bytes: %w", n, ErrNoBuffer)
+	}
+	room, err = h.Reserve(n)
+	if err != nil {
+		c.Free(h)
+		return nil, nil, fmt.Errorf("prepend: %w", err)
+	}
+	h.Hash, h.Flags, h.VLAN, h.Port = b.Hash, b.Flags, b.VLAN, b.Port
+	h.L2Len, h.L3Len, h.L4Len, h.MSS, h.Type, h.Stamp = b.L2Len, b.L3Len, b.L4Len, b.MSS, b.Type, b.Stamp
+	b.Flags = 0
+	h.next = b
+	return h, room, nil
+}
+
+// Clone returns a second view of the whole frame that b begins: same bytes, same metadata, no copy. Neither may be written
+// while both live. The views come from c; nil when there are not enough, and then nothing has changed.
+func (b *Buf) Clone(c *Cache) *Buf {
+	b.alive("Clone")
+	var head, tail *Buf
+	for s := b; s != nil; s = s.next {
+		v := c.view(s)
+		if v == nil {
+			if head != nil {
+				c.Free(head)
+			}
+			return nil
+		}
+		if tail == nil {
+			head = v
+		} else {
+			tail.next = v
+		}
+		tail = v
+	}
+	return head
+}
+
+// Free gives back the frame that b begins, all its segments. Any goroutine may call it; a worker's own Cache.Free is
+// cheaper.
+func (b *Buf) Free() {
+	for b != nil {
+		next := b.next
+		b.release(nil)
+		b = next
+	}
+}
+
+// release gives back one segment: the view, and the block if this was its last view. c, when given, takes what belongs to
+// its pool.
+func (b *Buf) release(c *Cache) {
+	b.dying()
+	blk := b.blk
+	pool := blk.pool
+	b.next = nil
+	first := b.isFirst()
+	last := blk.state.Load()&refMask == 1 || blk.state.Add(^uint64(0))&refMask == 0
+	if !first {
+		if c != nil && c.pool == pool {
+			c.putView(b)
+		} else {
+			pool.returnView(b)
+		}
+	}
+	if !last {
+		return
+	}
+	if s := blk.state.Load(); s>>32 != 0 {
+		if s&stateCharged != 0 {
+			blk.credit()
+		}
+		if s&stateExt != 0 {
+			pool.finishExternal(blk)
+			return
+		}
+	}
+	blk.state.Store(1)
+	blk.poison()
+	if c != nil && c.pool == pool {
+		c.put(blk)
+		return
+	}
+	pool.returnBlock(blk)
+}

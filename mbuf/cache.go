@@ -1,0 +1,216 @@
+package mbuf
+
+// Cache is one worker's supply of buffers. It belongs to one goroutine at a time and takes no lock for most buffers. It
+// holds at most two magazines: a quarter of the pool divided by the workers.
+type Cache struct {
+	pool   *Pool
+	mag    *magazine
+	n      int // blocks in mag
+	size   int
+	level  Level
+	spare  *magazine // empty (n 0) or full
+	views  *Buf      // linked by next
+	nviews int
+	closed bool
+}
+
+const viewBatch = 32
+
+// NewCache returns a cache whose allocations are Normal.
+func (p *Pool) NewCache() *Cache { return p.NewCacheAt(Normal) }
+
+// NewCacheAt returns a cache whose allocations are of the level given.
+func (p *Pool) NewCacheAt(level Level) *Cache {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.caches++
+	return &Cache{pool: p, mag: p.takeEmpty(), spare: p.takeEmpty(), size: p.magSize, level: min(level, Control)}
+}
+
+// Pool is the pool behind the cache.
+func (c *Cache) Pool() *Pool { return c.pool }
+
+// Alloc returns an empty buffer with the pool's headroom in front, or nil when the pool has none left for the cache's
+// level. The caller owns it.
+func (c *Cache) Alloc() *Buf {
+	if c.n == 0 && !c.refill() {
+		return nil
+	}
+	c.n--
+	return c.fresh(c.mag.b[c.n&(magMax-1)])
+}
+
+// AllocBulk fills dst from the front and returns how many it got.
+func (c *Cache) AllocBulk(dst []*Buf) int {
+	got := 0
+	for got < len(dst) {
+		if c.n == 0 && !c.refill() {
+			break
+		}
+		k := min(c.n, len(dst)-got)
+		src := c.mag.b[c.n-k : c.n]
+		for i, blk := range src {
+			dst[got+i] = c.fresh(blk)
+		}
+		c.n -= k
+		got += k
+	}
+	return got
+}
+
+// fresh makes the first view of a block that comes off the stack.
+func (c *Cache) fresh(blk *Block) *Buf {
+	if checking {
+		return blk.freshView(c.pool.headroom)
+	}
+	b := &blk.first
+	b.off = c.pool.headroom
+	b.len = 0
+	b.Flags = 0
+	return b
+}
+
+// refill gets blocks when mag is empty.
+func (c *Cache) refill() bool {
+	if c.closed {
+		return false
+	}
+	c.mag.n = 0
+	if c.spare.n > 0 {
+		c.mag, c.spare = c.spare, c.mag
+		c.n = c.mag.n
+		return true
+	}
+	m := c.pool.exchange(c.mag, c.level)
+	if m == nil {
+		return false
+	}
+	c.mag, c.n = m, m.n
+	return true
+}
+
+// Free gives back the frame that b begins, all its segments.
+func (c *Cache) Free(b *Buf) {
+	if b == nil {
+		return
+	}
+	if blk := b.blk; !checking && b.next == nil && b == &blk.first && blk.state.Load() == 1 && blk.pool == c.pool && c.n < c.size {
+		c.mag.b[c.n&(magMax-1)] = blk
+		c.n++
+		return
+	}
+	for b != nil {
+		next := b.next
+		b.release(c)
+		b = next
+	}
+}
+
+// FreeBulk gives back many frames.
+func (c *Cache) FreeBulk(bufs []*Buf) {
+	pool, mag, n := c.pool, c.mag, c.n
+	for _, b := range bufs {
+		blk := b.blk
+		if !checking && b.next == nil && b == &blk.first && blk.state.Load() == 1 && blk.pool == pool && n < c.size {
+			mag.b[n&(magMax-1)] = blk
+			n++
+			continue
+		}
+		c.n = n
+		c.Free(b)
+		mag, n = c.mag, c.n
+	}
+	c.n = n
+	if pool.pressed.Load() {
+		c.Flush()
+	}
+}
+
+// put pushes a block that is ready for its next use.
+func (c *Cache) put(blk *Block) {
+	if c.closed {
+		c.pool.returnBlock(blk)
+		return
+	}
+	if c.n == c.size {
+		c.spill()
+	}
+	c.mag.b[c.n&(magMax-1)] = blk
+	c.n++
+}
+
+// spill makes room when mag is full.
+func (c *Cache) spill() {
+	c.mag.n = c.n
+	if c.spare.n > 0 {
+		c.spare = c.pool.deposit(c.spare)
+	}
+	c.mag, c.spare = c.spare, c.mag
+	c.n = 0
+}
+
+// Flush gives everything that the cache holds to the pool.
+func (c *Cache) Flush() {
+	c.mag.n, c.n = c.n, 0
+	if c.mag.n > 0 {
+		c.mag = c.pool.deposit(c.mag)
+	}
+	if c.spare.n > 0 {
+		c.spare = c.pool.deposit(c.spare)
+	}
+	if c.views != nil {
+		c.pool.giveViews(c.views)
+		c.views, c.nviews = nil, 0
+	}
+}
+
+// Close flushes the cache; it allocates no more. What is freed into it later still finds its way back.
+func (c *Cache) Close() {
+	c.Flush()
+	if c.closed {
+		return
+	}
+	c.closed, c.size = true, 0
+	c.pool.mu.Lock()
+	c.pool.caches--
+	c.pool.mu.Unlock()
+}
+
+// view makes another view of s.
+func (c *Cache) view(s *Buf) *Buf {
+	var v *Buf
+	switch {
+	case checking:
+		v = new(Buf)
+	default:
+		if c.views == nil {
+			c.views, c.nviews = c.pool.takeViews(nil, viewBatch)
+		}
+		if c.views == nil {
+			return nil
+		}
+		v = c.views
+		c.views = v.next
+		c.nviews--
+	}
+	s.blk.state.Add(1)
+	*v = *s
+	v.next = nil
+	v.born(false)
+	return v
+}
+
+// putView takes a view back.
+func (c *Cache) putView(v *Buf) {
+	if checking || c.closed {
+		c.pool.returnView(v)
+		return
+	}
+	v.blk, v.base = nil, nil
+	v.next, c.views = c.views, v
+	c.nviews++
+	if c.nviews > 2*viewBatch {
+		c.pool.giveViews(c.views)
+		c.views, c.nviews = nil, 0
+	}
+}

@@ -1,0 +1,157 @@
+package mbuf
+
+// magMax is the number of blocks of a magazine: one exchange with the depot, a lock taken and given back, in 64 buffers.
+const magMax = 64
+
+// magazine is a stack of blocks that changes hands as a whole.
+type magazine struct {
+	n int
+	b [magMax]*Block
+}
+
+// depotPut adds one block. The caller holds the lock.
+func (p *Pool) depotPut(blk *Block) {
+	if k := len(p.full); k > 0 && p.full[k-1].n < p.magSize {
+		m := p.full[k-1]
+		m.b[m.n] = blk
+		m.n++
+	} else {
+		m := p.takeEmpty()
+		m.b[0], m.n = blk, 1
+		p.full = append(p.full, m)
+	}
+	p.free++
+}
+
+func (p *Pool) takeEmpty() *magazine {
+	if k := len(p.empty); k > 0 {
+		m := p.empty[k-1]
+		p.empty = p.empty[:k-1]
+		return m
+	}
+	return new(magazine)
+}
+
+// collect brings home what was freed from anywhere. The caller holds the lock.
+func (p *Pool) collect() {
+	for blk := p.ret.Swap(nil); blk != nil; {
+		next := blk.next
+		blk.next = nil
+		p.depotPut(blk)
+		blk = next
+	}
+	for v := p.retView.Swap(nil); v != nil; {
+		next := v.next
+		v.next, p.freeViews = p.freeViews, v
+		v = next
+	}
+}
+
+// exchange takes the empty magazine m and returns one with blocks, as many as level may have; nil, and m is kept by the
+// caller, when there are none.
+func (p *Pool) exchange(m *magazine, level Level) *magazine {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ret.Load() != nil {
+		p.collect()
+	}
+	p.press()
+	may := p.free - p.floor[level]
+	if may <= 0 {
+		p.fails[level].Add(1)
+		return nil
+	}
+	k := len(p.full) - 1
+	got := p.full[k]
+	if got.n <= may {
+		p.full = p.full[:k]
+		p.free -= got.n
+		p.empty = append(p.empty, m)
+		return got
+	}
+	// The reserve begins inside this magazine.
+	for m.n < may {
+		got.n--
+		m.b[m.n] = got.b[got.n]
+		m.n++
+	}
+	p.free -= may
+	return m
+}
+
+// deposit takes a magazine with blocks and returns an empty one.
+func (p *Pool) deposit(m *magazine) *magazine {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free += m.n
+	// Magazines that are not full stay on top, where depotPut and exchange look.
+	if k := len(p.full); k > 0 && m.n == p.magSize && p.full[k-1].n < p.magSize {
+		p.full = append(p.full, p.full[k-1])
+		p.full[k-1] = m
+	} else {
+		p.full = append(p.full, m)
+	}
+	p.press()
+	return p.takeEmpty()
+}
+
+// press tells the caches whether to hold anything back.
+func (p *Pool) press() {
+	low := p.free < len(p.blocks)/8
+	if p.pressed.Load() != low {
+		p.pressed.Store(low)
+	}
+}
+
+// returnBlock is the free from anywhere: a push to a list that is only ever taken whole, so no block can come back to
+// the head between a load and its compare-and-swap unseen.
+func (p *Pool) returnBlock(blk *Block) {
+	for {
+		head := p.ret.Load()
+		blk.next = head
+		if p.ret.CompareAndSwap(head, blk) {
+			return
+		}
+	}
+}
+
+func (p *Pool) returnView(v *Buf) {
+	if checking {
+		return // views are never used again
+	}
+	v.blk, v.base = nil, nil
+	for {
+		head := p.retView.Load()
+		v.next = head
+		if p.retView.CompareAndSwap(head, v) {
+			return
+		}
+	}
+}
+
+// takeViews moves up to n views to the list that begins at head.
+func (p *Pool) takeViews(head *Buf, n int) (*Buf, int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.freeViews == nil {
+		p.collect()
+	}
+	got := 0
+	for ; got < n && p.freeViews != nil; got++ {
+		v := p.freeViews
+		p.freeViews = v.next
+		v.next, head = head, v
+	}
+	return head, got
+}
+
+// giveViews takes back the list that begins at head.
+func (p *Pool) giveViews(head *Buf) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for head != nil {
+		next := head.next
+		head.next, p.freeViews = p.freeViews, head
+		head = next
+	}
+}

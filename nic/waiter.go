@@ -1,0 +1,131 @@
+package nic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"bare.wire/clock"
+)
+
+// nearDeadline is how close a deadline has to be for Wait to poll rather than sleep: the machine oversleeps by about a
+// millisecond.
+const nearDeadline = int64(2 * time.Millisecond)
+
+// Waiter is something to sleep on. Queues, interrupt vectors and devices that are armed with it wake it; many may share
+// one. It owns an eventfd in Go's network poller, so a sleeper costs no thread, and the descriptor can be handed to the
+// kernel (VFIO) or to a vhost back end, which then wake it without a detour.
+//
+// One goroutine waits; any may wake. A wake that comes before the wait is not lost: the wait returns at once.
+type Waiter struct {
+	clk   clock.Clock
+	event *os.File
+	fd    int
+	woken atomic.Bool
+	buf   [8]byte
+}
+
+// NewWaiter returns a Waiter that measures its deadlines with clk. On a virtual clock waiting moves the clock.
+func NewWaiter(clk clock.Clock) (*Waiter, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("make an eventfd to wait on: %w (is the limit of open files reached? see ulimit -n)", err)
+	}
+	return &Waiter{clk: clk, fd: fd, event: os.NewFile(uintptr(fd), "eventfd")}, nil
+}
+
+// FD is the eventfd, for a kernel or a device that is to wake this Waiter by itself. It stays the Waiter's.
+func (w *Waiter) FD() int { return w.fd }
+
+// Wake ends the wait that is running, or else the next one.
+func (w *Waiter) Wake() {
+	if w.woken.Swap(true) {
+		return
+	}
+	one := [8]byte{0: 1}
+	// A full counter (EAGAIN) is as good as a written one: the sleeper wakes. A closed one has no sleeper.
+	_, _ = unix.Write(w.fd, one[:])
+}
+
+// Wait returns true when the Waiter was woken, and false when the clock reached deadline (ns of the clock;
+// math.MaxInt64: never) first. It does not allocate. Deadlines nearer than 2 ms are polled for.
+func (w *Waiter) Wait(deadline int64) (bool, error) {
+	if w.woken.Load() {
+		return true, w.reset()
+	}
+	if v, ok := w.clk.(*clock.Virtual); ok {
+		return w.waitVirtual(v, deadline)
+	}
+	now := w.clk.Nanos()
+	if deadline-now > nearDeadline || deadline == math.MaxInt64 {
+		woken, err := w.sleep(deadline, now)
+		if woken || err != nil {
+			return woken, err
+		}
+	}
+	for !w.woken.Load() {
+		if w.clk.Nanos() >= deadline {
+			return false, nil
+		}
+	}
+	return true, w.reset()
+}
+
+// sleep reads the eventfd until shortly before the deadline.
+func (w *Waiter) sleep(deadline, now int64) (bool, error) {
+	var until time.Time
+	if deadline != math.MaxInt64 {
+		until = w.clk.Now().Add(time.Duration(deadline - now - nearDeadline/2))
+	}
+	if err := w.event.SetReadDeadline(until); err != nil {
+		return false, fmt.Errorf("wait on eventfd: %w", err)
+	}
+	_, err := w.event.Read(w.buf[:])
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("wait on eventfd: %w", err)
+	}
+	w.woken.Store(false)
+	return true, nil
+}
+
+// reset takes the wake that was seen off the eventfd.
+func (w *Waiter) reset() error {
+	w.woken.Store(false)
+	var b [8]byte
+	_, err := unix.Read(w.fd, b[:])
+	if err != nil && err != unix.EAGAIN {
+		return fmt.Errorf("reset eventfd: %w", err)
+	}
+	return nil
+}
+
+// waitVirtual lets time pass, event by event, until one of them wakes the Waiter.
+func (w *Waiter) waitVirtual(v *clock.Virtual, deadline int64) (bool, error) {
+	for !w.woken.Load() {
+		next, ok := v.Next()
+		if !ok && deadline == math.MaxInt64 {
+			return false, errors.New("wait without a deadline on a virtual clock with nothing left to happen: it would never end")
+		}
+		if !ok || next > deadline {
+			_ = v.SleepUntil(context.Background(), deadline)
+			if !w.woken.Load() {
+				return false, nil
+			}
+			break
+		}
+		v.AdvanceTo(next)
+	}
+	return true, w.reset()
+}
+
+// Close gives the eventfd back. Nothing may be armed with the Waiter any more.
+func (w *Waiter) Close() error { return w.event.Close() }
