@@ -1,0 +1,135 @@
+# `make help` says what there is. Every stage of `make test` can be run alone: `make race`, `make fuzz FUZZTIME=1m`, ...
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# A workspace file of the person who builds must not change what is tested.
+export GOWORK := off
+
+PKG       ?= ./...
+FUZZTIME  ?= 10s
+SOAKTIME  ?= 2m
+BENCH     ?= .
+BENCHTIME ?= 1s
+
+STATICCHECK_VERSION := v0.8.2
+
+BIN      := $(CURDIR)/.tools/bin
+STATICCHECK := $(BIN)/staticcheck-$(STATICCHECK_VERSION)
+RESULTS  := $(CURDIR)/.tools/results
+TESTRUN  := $(BIN)/testrun
+SKIPS    := test/skips.txt
+DOCS     := README.md $(wildcard docs/*.md)
+# A test binary that hangs is ended, with all its stacks, after this time.
+TIMEOUT  := $(if $(BAREWIRE_FULL),40m,15m)
+
+STAGES := fmt vet lint build arm64 plain race tooltest cost docs fuzz
+
+.PHONY: help
+help: ## what the targets are
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: test
+test: ## everything that must hold before a change goes in (at most 30 minutes on two cores)
+	@if [ -n "$${BAREWIRE_DOCS:-}" ]; then \
+	  echo "make test runs the documentation's blocks, so it is not run again from inside one"; \
+	else .ci/stages $(STAGES); fi
+
+.PHONY: full
+full: export BAREWIRE_FULL := 1
+full: ## make test with the whole matrices, and mutants and the soak (at most 90 minutes)
+	@.ci/stages $(STAGES) mbufcheck mutants soak
+
+# --- The stages of make test.
+
+.PHONY: fmt
+fmt: ## gofmt has nothing to say
+	@find . -name '*.go' -not -path './.tools/*' -print0 | xargs -0 gofmt -l | awk '{print "gofmt -w " $$0} END {exit NR > 0}'
+
+.PHONY: vet
+vet: ## go vet, with and without the buffer checks
+	go vet $(PKG)
+	go vet -tags mbufcheck $(PKG)
+	go -C tools vet ./...
+
+.PHONY: lint
+lint: $(STATICCHECK) tools ## staticcheck and the project's own analyzers
+	printf '%s\n' 'plain: -tags=' 'checks: -tags=mbufcheck' 'arm: GOARCH=arm64' | $(STATICCHECK) -matrix $(PKG)
+	cd tools && $(STATICCHECK) ./...
+	$(BIN)/lint $(PKG)
+	GOFLAGS="$${GOFLAGS:-} -tags=mbufcheck" $(BIN)/lint $(PKG)
+
+.PHONY: build
+build: ## everything builds without cgo
+	CGO_ENABLED=0 go build $(PKG)
+	CGO_ENABLED=0 go build -tags mbufcheck $(PKG)
+
+.PHONY: arm64
+arm64: ## everything builds and vets for arm64
+	CGO_ENABLED=0 GOARCH=arm64 go build $(PKG)
+	CGO_ENABLED=0 GOARCH=arm64 go vet $(PKG)
+
+.PHONY: plain
+plain: tools ## the tests as a user's build runs them: results, allocations
+	CGO_ENABLED=0 $(TESTRUN) -name plain -skips $(SKIPS) $(if $(filter ./...,$(PKG)),-complete) -save $(RESULTS)/plain.json -- -timeout $(TIMEOUT) $(PKG)
+
+.PHONY: race
+race: tools ## the tests under the race detector and the buffer checks
+	@.ci/need gcc /usr/include/stdlib.h
+	CGO_ENABLED=1 $(TESTRUN) -name race -skips $(SKIPS) -save $(RESULTS)/race.json -- -race -tags mbufcheck -timeout $(TIMEOUT) $(PKG)
+
+.PHONY: tooltest
+tooltest: tools ## the tests of the tools themselves
+	$(TESTRUN) -name tooltest -C tools -save $(RESULTS)/tooltest.json -- -timeout $(TIMEOUT) ./...
+
+.PHONY: cost
+cost: tools ## instructions per packet, against test/cost.txt
+	@.ci/need valgrind
+	$(BIN)/cost -file test/cost.txt
+
+.PHONY: docs
+docs: tools ## the documentation's shell blocks, as written
+	$(BIN)/docsh -kinds ci -save $(RESULTS)/docs.json $(DOCS)
+
+.PHONY: fuzz
+fuzz: tools ## every fuzz target for FUZZTIME each (10s)
+	$(TESTRUN) -name fuzz -fuzz $(FUZZTIME) -save $(RESULTS)/fuzz.json $(PKG)
+
+# --- What make full adds.
+
+.PHONY: mbufcheck
+mbufcheck: tools ## the tests under the buffer checks alone
+	CGO_ENABLED=0 $(TESTRUN) -name mbufcheck -skips $(SKIPS) -save $(RESULTS)/mbufcheck.json -- -tags mbufcheck -timeout $(TIMEOUT) $(PKG)
+
+.PHONY: mutants
+mutants: tools ## faults put into the code on purpose: each must make a test fail
+	$(BIN)/mutants -save $(RESULTS)/mutants.json test/mutants/*.mut
+
+.PHONY: soak
+soak: tools ## the tests named Soak under the race detector for SOAKTIME each (2m)
+	@.ci/need gcc /usr/include/stdlib.h
+	BAREWIRE_SOAK=$(SOAKTIME) CGO_ENABLED=1 $(TESTRUN) -name soak -skips $(SKIPS) -save $(RESULTS)/soak.json -- -race -tags mbufcheck -run Soak -timeout 60m $(PKG)
+
+# --- By hand.
+
+.PHONY: cost-update
+cost-update: tools ## write the measured figures to test/cost.txt
+	@.ci/need valgrind
+	$(BIN)/cost -file test/cost.txt -update
+
+.PHONY: bench
+bench: ## the benchmarks (BENCH=regexp BENCHTIME=1s)
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(PKG)
+
+.PHONY: clean
+clean: ## forget built tools and results
+	rm -rf .tools
+
+.PHONY: tools
+tools: # the project's own tools, in .tools/bin
+	@go -C tools build -o $(BIN)/ ./cmd/...
+
+$(STATICCHECK):
+	GOBIN=$(BIN) go install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION)
+	@mv $(BIN)/staticcheck $@
