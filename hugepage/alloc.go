@@ -216,7 +216,7 @@ func (h host) bind(mem []byte, node int) error {
 	if node == AnyNode {
 		return nil
 	}
-	if nodes, err := onlineNodes(h.sys); err == nil && len(nodes) == 1 {
+	if h.countedNode(node) == AnyNode {
 		return nil
 	}
 	if err := h.mbind(mem, node); err != nil {
@@ -260,9 +260,7 @@ func (h host) checkAvailable(size int) error {
 // noHugePages says what is missing and which command provides it.
 func (h host) noHugePages(size, page, node int, cause error) error {
 	need := size / page
-	if nodes, err := onlineNodes(h.sys); err == nil && len(nodes) == 1 {
-		node = AnyNode // the plainer command does
-	}
+	node = h.countedNode(node)
 	c, err := countPages(h.sys, page, node)
 	if err != nil {
 		return fmt.Errorf("%w: %d of %s needed: %w", ErrNoHugePages, need, sizeText(page), cause)
@@ -274,8 +272,17 @@ func (h host) noHugePages(size, page, node int, cause error) error {
 // enoughFree tells whether need pages can be touched without a SIGBUS. The
 // pages of this mapping are reserved by now, so they are free but not available.
 func (h host) enoughFree(need, page, node int) bool {
-	c, err := countPages(h.sys, page, node)
+	c, err := countPages(h.sys, page, h.countedNode(node))
 	return err == nil && c.Free >= need
+}
+
+// countedNode is the node whose counters decide. Where there is only one, the
+// machine's do: they are there without NUMA too, and their command is plainer.
+func (h host) countedNode(node int) int {
+	if nodes, err := onlineNodes(h.sys); err == nil && len(nodes) == 1 {
+		return AnyNode
+	}
+	return node
 }
 
 // madvisePopulate is MADV_POPULATE_WRITE, which faults all pages in and
