@@ -35,9 +35,13 @@
 // # Sources
 //
 // Section numbers (§) are those of the Intel 82599 10 GbE Controller Datasheet,
-// document 331520; "specification update" is document 331521. Offsets and bit
+// document 331520; "specification update" is document 331521. Register sections
+// (§8.2.3…) are as Barrelfish cites them, from the datasheet's revision 2.6. Offsets and bit
 // positions were compared between the public headers of DPDK, Intel's Linux
 // driver and ixy; see Source in each row and the legend in docs/registers.md.
 package reg
 
-//go:generate go run ./internal/gen
+// The tag leaves zregs.go out, so that a bad one cannot keep itself from being
+// replaced.
+//
+//go:generate go run -tags regtable ./internal/gen

@@ -38,7 +38,8 @@ const head = `<!-- Generated from ixgbe/reg by "go generate ./ixgbe/reg". Do not
 
 This page is printed from the table in ` + "`ixgbe/reg`" + `, which is also what the driver's constants, the software card,
 the register dump and the statistics are made from. All numbers are hexadecimal unless they count something; offsets
-are in bytes from the start of BAR 0. Section numbers (§) are those of the 82599 datasheet, Intel document 331520.
+are in bytes from the start of BAR 0. Section numbers (§) are those of the 82599 datasheet, Intel document 331520;
+register sections (§8.2.3…) are as Barrelfish cites them, from the datasheet's revision 2.6.
 
 `
 
