@@ -1,0 +1,9 @@
+// Package schema holds the JSON Schema of what pktgen prints, for whoever reads its results by program.
+package schema
+
+import _ "embed"
+
+// Run describes the output of "pktgen run -o json" (schema "pktgen.run/1", JSON Schema 2020-12).
+//
+//go:embed pktgen.run-1.json
+var Run []byte
