@@ -17,12 +17,14 @@ func main() {
 }
 
 func run() error {
-	src, err := render.Go()
-	if err != nil {
-		return err
+	for _, f := range render.Files {
+		data, err := f.Render()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(f.Path, data, 0o644); err != nil {
+			return fmt.Errorf("%w (run it by `go generate ./ixgbe/reg`)", err)
+		}
 	}
-	if err := os.WriteFile("zregs.go", src, 0o644); err != nil {
-		return fmt.Errorf("%w (run it by `go generate ./ixgbe/reg`)", err)
-	}
-	return os.WriteFile("../../docs/registers.md", render.Markdown(), 0o644)
+	return nil
 }
