@@ -32,19 +32,19 @@ func probePagemap(path string) error {
 		return fmt.Errorf("%w: %w", errUnprivileged, err)
 	}
 	defer f.Close()
+	return probe(f)
+}
+
+func probe(f io.ReaderAt) error {
 	page := make([]byte, os.Getpagesize())
 	page[0] = 1
-	_, err = readPhysical(f, uint64(uintptr(unsafe.Pointer(&page[0]))))
+	_, err := readPhysical(f, uint64(uintptr(unsafe.Pointer(&page[0]))))
 	return err
 }
 
 // physicalRuns reads where the pages of a region are, once a page, and merges
 // those that follow each other.
-func physicalRuns(path string, r *hugepage.Region) ([]*run, error) {
-	page := uint64(r.PageSize())
-	if !r.Huge() || page < granule {
-		return nil, refuseOrdinary(r)
-	}
+func physicalRuns(path string, r *hugepage.Region, page uint64) ([]*run, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnprivileged, err)
@@ -74,6 +74,15 @@ func physicalRuns(path string, r *hugepage.Region) ([]*run, error) {
 		runs = append(runs, &run{va: va + off, bus: bus, mem: mem[off : off+page : off+page], region: r})
 	}
 	return runs, nil
+}
+
+// hugePageOf gives the page size of a region in bytes, if its pages are such
+// that physical addresses can be relied on.
+func hugePageOf(r *hugepage.Region) (uint64, error) {
+	if !r.Huge() || r.PageSize() < granule {
+		return 0, refuseOrdinary(r)
+	}
+	return uint64(r.PageSize()), nil
 }
 
 // refuseOrdinary says why ordinary pages will not do and how to get others.

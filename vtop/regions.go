@@ -89,7 +89,11 @@ func (s *Space) assign(r *hugepage.Region) ([]*run, error) {
 		}
 		return []*run{{va: va, bus: bus, mem: mem, region: r}}, nil
 	}
-	runs, err := physicalRuns(s.pagemap, r)
+	page, err := s.pageOf(r)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := physicalRuns(s.pagemap, r, page)
 	if err != nil {
 		return nil, err
 	}

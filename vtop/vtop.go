@@ -43,7 +43,10 @@ var (
 type Space struct {
 	table atomic.Pointer[table] // read by translations, replaced by Add and Remove
 
-	pagemap string // physical spaces: where page frame numbers are read
+	// Physical spaces: where page frame numbers are read, and what pages a
+	// region has, or why they will not do (tests say otherwise).
+	pagemap string
+	pageOf  func(*hugepage.Region) (uint64, error)
 
 	mu      sync.Mutex // guards everything below, and the replacing of table
 	entries []*entry   // regions in the order they were added
@@ -72,7 +75,7 @@ func newPhysical(pagemap string) (*Space, error) {
 	if err := probePagemap(pagemap); err != nil {
 		return nil, fmt.Errorf("vtop: physical addresses: %w", err)
 	}
-	s := &Space{pagemap: pagemap}
+	s := &Space{pagemap: pagemap, pageOf: hugePageOf}
 	s.table.Store(newTable(nil))
 	return s, nil
 }
