@@ -81,6 +81,7 @@ race: tools ## the tests under the race detector and the buffer checks
 
 .PHONY: tooltest
 tooltest: tools ## the tests of the tools themselves
+	@.ci/need valgrind
 	$(TESTRUN) -name tooltest -C tools -save $(RESULTS)/tooltest.json -- -timeout $(TIMEOUT) ./...
 
 .PHONY: cost
