@@ -28,7 +28,7 @@ func (a *Account) credit(n int64) {
 }
 
 // Charge charges the storage of the frame that b begins to a. Storage that is charged to a already is left as it is; what
-// was charged to another account moves.
+// was charged to another account moves; a == nil ends the charge.
 func (b *Buf) Charge(a *Account) {
 	b.alive("Charge")
 	for ; b != nil; b = b.next {
@@ -37,7 +37,9 @@ func (b *Buf) Charge(a *Account) {
 		if old == a {
 			continue
 		}
-		a.bytes.Add(int64(blk.cap))
+		if a != nil {
+			a.bytes.Add(int64(blk.cap))
+		}
 		if old != nil {
 			old.credit(int64(blk.cap))
 			continue

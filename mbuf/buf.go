@@ -104,10 +104,16 @@ func (b *Buf) Bytes() []byte {
 }
 
 // Len is the number of bytes of this segment.
-func (b *Buf) Len() int { return int(b.len) }
+func (b *Buf) Len() int {
+	b.alive("Len")
+	return int(b.len)
+}
 
 // Next is the next segment of the frame, or nil.
-func (b *Buf) Next() *Buf { return b.next }
+func (b *Buf) Next() *Buf {
+	b.alive("Next")
+	return b.next
+}
 
 // SetNext makes n (nil: nothing) follow b. What followed b before is not freed.
 func (b *Buf) SetNext(n *Buf) {
@@ -159,8 +165,12 @@ func (b *Buf) Capacity() int { return int(b.blk.cap) }
 // Refs is the number of views of the storage under b.
 func (b *Buf) Refs() int { return int(b.blk.state.Load() & refMask) }
 
-// Writable says whether b is the only view of its storage. Only then may the bytes be changed.
-func (b *Buf) Writable() bool { return b.blk.state.Load()&refMask == 1 }
+// Writable says whether b is the only view of its storage, and that is the pool's own: an application's (External) may
+// have further readers that no count knows of. Only then may the bytes be changed.
+func (b *Buf) Writable() bool {
+	b.alive("Writable")
+	return b.blk.state.Load()&^stateCharged == 1
+}
 
 // Pool is the pool that the storage belongs to.
 func (b *Buf) Pool() *Pool { return b.blk.pool }
@@ -252,7 +262,8 @@ func (b *Buf) Prepend(c *Cache, n int) (head *Buf, room []byte, err error) {
 }
 
 // Clone returns a second view of the whole frame that b begins: same bytes, same metadata, no copy. Neither may be written
-// while both live. The views come from c; nil when there are not enough, and then nothing has changed.
+// while both live. The views come from c, or straight from the pool that a segment's storage belongs to when that is not
+// c's; nil when there are not enough, and then nothing has changed.
 func (b *Buf) Clone(c *Cache) *Buf {
 	b.alive("Clone")
 	var head, tail *Buf

@@ -1,7 +1,8 @@
 package mbuf
 
 // Cache is one worker's supply of buffers. It belongs to one goroutine at a time and takes no lock for most buffers. It
-// holds at most two magazines: a quarter of the pool divided by the workers.
+// holds at most two magazines: a quarter of the pool divided by the workers, but at least two buffers. What it holds it
+// hands out again whatever its level; when the pool runs low, FreeBulk and full magazines give everything back.
 type Cache struct {
 	pool   *Pool
 	mag    *magazine
@@ -11,10 +12,9 @@ type Cache struct {
 	spare  *magazine // empty (n 0) or full
 	views  *Buf      // linked by next
 	nviews int
+	batch  int // views that are taken from the pool at a time
 	closed bool
 }
-
-const viewBatch = 32
 
 // NewCache returns a cache whose allocations are Normal.
 func (p *Pool) NewCache() *Cache { return p.NewCacheAt(Normal) }
@@ -24,14 +24,15 @@ func (p *Pool) NewCacheAt(level Level) *Cache {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.caches++
-	return &Cache{pool: p, mag: p.takeEmpty(), spare: p.takeEmpty(), size: p.magSize, level: min(level, Control)}
+	// New magazines, not the depot's: those are as many as its blocks can need, so that deposit never allocates.
+	return &Cache{pool: p, mag: new(magazine), spare: new(magazine), size: p.magSize, batch: p.viewBatch, level: min(level, Control)}
 }
 
 // Pool is the pool behind the cache.
 func (c *Cache) Pool() *Pool { return c.pool }
 
 // Alloc returns an empty buffer with the pool's headroom in front, or nil when the pool has none left for the cache's
-// level. The caller owns it.
+// level. The caller owns it. Of its metadata Flags is 0; the rest is what it was in its last use.
 func (c *Cache) Alloc() *Buf {
 	if c.n == 0 && !c.refill() {
 		return nil
@@ -106,7 +107,7 @@ func (c *Cache) Free(b *Buf) {
 	}
 }
 
-// FreeBulk gives back many frames.
+// FreeBulk gives back many frames, none of them nil.
 func (c *Cache) FreeBulk(bufs []*Buf) {
 	pool, mag, n := c.pool, c.mag, c.n
 	for _, b := range bufs {
@@ -141,6 +142,10 @@ func (c *Cache) put(blk *Block) {
 
 // spill makes room when mag is full.
 func (c *Cache) spill() {
+	if c.pool.pressed.Load() {
+		c.Flush()
+		return
+	}
 	c.mag.n = c.n
 	if c.spare.n > 0 {
 		c.spare = c.pool.deposit(c.spare)
@@ -182,9 +187,14 @@ func (c *Cache) view(s *Buf) *Buf {
 	switch {
 	case checking:
 		v = new(Buf)
+	case s.blk.pool != c.pool:
+		// A view goes home to the pool of the storage under it, so that is where it has to come from.
+		if v, _ = s.blk.pool.takeViews(1, c.level); v == nil {
+			return nil
+		}
 	default:
 		if c.views == nil {
-			c.views, c.nviews = c.pool.takeViews(nil, viewBatch)
+			c.views, c.nviews = c.pool.takeViews(c.batch, c.level)
 		}
 		if c.views == nil {
 			return nil
@@ -209,7 +219,7 @@ func (c *Cache) putView(v *Buf) {
 	v.blk, v.base = nil, nil
 	v.next, c.views = c.views, v
 	c.nviews++
-	if c.nviews > 2*viewBatch {
+	if c.nviews > 2*c.batch {
 		c.pool.giveViews(c.views)
 		c.views, c.nviews = nil, 0
 	}

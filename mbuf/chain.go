@@ -47,7 +47,7 @@ func (q *Chain) Append(b *Buf) {
 
 // AppendChain moves everything in o to the end of q. o is empty afterwards.
 func (q *Chain) AppendChain(o *Chain) {
-	if o.head == nil {
+	if o.head == nil || o == q {
 		return
 	}
 	if q.head == nil {
@@ -114,25 +114,18 @@ func (q *Chain) TrimFront(n int) error {
 	if n < 0 || n > q.n {
 		return fmt.Errorf("trim %d bytes of a chain of %d: %w", n, q.n, ErrNoRoom)
 	}
-	q.drop(n, nil)
+	q.drop(n)
 	return nil
 }
 
-// drop takes n bytes off the front, n <= q.n, and frees emptied segments into c or from anywhere.
-func (q *Chain) drop(n int, c *Cache) {
+// drop takes n bytes off the front, n <= q.n, and frees emptied segments.
+func (q *Chain) drop(n int) {
 	q.n -= n
 	for b := q.head; b != nil && n >= int(b.len); b = q.head {
-		if n == 0 && b.len > 0 {
-			break
-		}
 		n -= int(b.len)
 		q.head = b.next
 		b.next = nil
-		if c != nil {
-			c.Free(b)
-		} else {
-			b.Free()
-		}
+		b.Free()
 	}
 	if q.head == nil {
 		q.tail = nil
@@ -230,7 +223,7 @@ func (q *Chain) Read(p []byte) (int, error) {
 	n := 0
 	for n < len(p) && q.n > 0 {
 		k := Copy(q.head.blk.pool, &siteChainRead, p[n:], q.head.Bytes())
-		q.drop(k, nil)
+		q.drop(k)
 		n += k
 	}
 	return n, nil
@@ -250,14 +243,14 @@ func (q *Chain) WriteTo(w io.Writer) (int64, error) {
 	var total int64
 	for q.n > 0 {
 		for q.head.len == 0 {
-			q.drop(0, nil)
+			q.drop(0)
 		}
 		p := q.head.Bytes()
 		n, err := w.Write(p)
 		if n < 0 || n > len(p) {
 			return total, fmt.Errorf("write a chain: the writer says %d of %d bytes", n, len(p))
 		}
-		q.drop(n, nil)
+		q.drop(n)
 		total += int64(n)
 		if err != nil {
 			return total, err

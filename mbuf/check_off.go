@@ -5,6 +5,9 @@ package mbuf
 // checking says whether the sanitizer is built in.
 const checking = false
 
+// Checking says whether the sanitizer is built in.
+const Checking = checking
+
 type (
 	checkState struct{}
 	checkTrace struct{}

@@ -15,10 +15,16 @@ import (
 // checking says whether the sanitizer is built in.
 const checking = true
 
+// Checking says whether the sanitizer is built in.
+const Checking = checking
+
 const poisonByte = 0xdb
 
 // maxDepth is how much of a stack is kept.
 const maxDepth = 12
+
+// maxLeakText is about how long the report of a leak may get, bytes.
+const maxLeakText = 4000
 
 // checkState is what the sanitizer knows of a view.
 type checkState struct {
@@ -35,6 +41,9 @@ type checkState struct {
 type checkTrace struct {
 	dirty bool                // storage is in use: there is no poison to look at
 	last  atomic.Pointer[Buf] // the newest view
+
+	mu   sync.Mutex
+	live map[*Buf]struct{} // views that have not been freed
 }
 
 // poolCheck is the seed of the sums.
@@ -59,6 +68,10 @@ func (b *Buf) dying() {
 		fault("double free of a buffer\nallocated or handed over at\n%s\nfreed at\n%s", stack(&b.check.born), stack(&b.check.died))
 	}
 	runtime.Callers(3, b.check.died[:])
+	t := &b.blk.trace
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.live, b)
 }
 
 // born starts the life of a view.
@@ -67,7 +80,14 @@ func (b *Buf) born(first bool) {
 	b.check.first, b.check.sealed, b.check.owner = first, false, ""
 	b.check.born, b.check.died = [maxDepth]uintptr{}, [maxDepth]uintptr{}
 	runtime.Callers(3, b.check.born[:])
-	b.blk.trace.last.Store(b)
+	t := &b.blk.trace
+	t.last.Store(b)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.live == nil {
+		t.live = make(map[*Buf]struct{})
+	}
+	t.live[b] = struct{}{}
 }
 
 func (b *Buf) isFirst() bool { return b.check.first }
@@ -137,28 +157,26 @@ func (b *Buf) sum() uint64 {
 	return maphash.Bytes(k.seed, unsafe.Slice((*byte)(unsafe.Add(b.base, b.off)), b.len))
 }
 
-// leaks says where the buffers that are out were allocated. The pool's lock is held.
+// leaks says where the views that have not been freed came to their owners.
 func (p *Pool) leaks() string {
-	home := make(map[*Block]bool, len(p.blocks))
-	for _, m := range p.full {
-		for _, blk := range m.b[:m.n] {
-			home[blk] = true
-		}
-	}
 	var s strings.Builder
-	for i := range p.blocks {
-		blk := &p.blocks[i]
-		last := blk.trace.last.Load()
-		if home[blk] || last == nil || atomic.LoadUint32(&last.check.freed) != 0 {
-			continue
-		}
-		fmt.Fprintf(&s, "\nblock %d, owner %q, leaked from\n%s", blk.index, last.check.owner, stack(&last.check.born))
-		if s.Len() > 4000 {
-			s.WriteString("\n…")
-			break
+	for _, blocks := range [][]Block{p.blocks, p.ext.blocks} {
+		for i := range blocks {
+			if blocks[i].leak(&s); s.Len() > maxLeakText {
+				s.WriteString("\n…")
+				return s.String()
+			}
 		}
 	}
 	return s.String()
+}
+
+func (blk *Block) leak(s *strings.Builder) {
+	blk.trace.mu.Lock()
+	defer blk.trace.mu.Unlock()
+	for b := range blk.trace.live {
+		fmt.Fprintf(s, "\nblock %d, owner %q, leaked from\n%s", blk.index, b.check.owner, stack(&b.check.born))
+	}
 }
 
 func stack(pcs *[maxDepth]uintptr) string {

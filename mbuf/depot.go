@@ -43,6 +43,7 @@ func (p *Pool) collect() {
 	for v := p.retView.Swap(nil); v != nil; {
 		next := v.next
 		v.next, p.freeViews = p.freeViews, v
+		p.nviews++
 		v = next
 	}
 }
@@ -55,9 +56,9 @@ func (p *Pool) exchange(m *magazine, level Level) *magazine {
 	if p.ret.Load() != nil {
 		p.collect()
 	}
-	p.press()
+	defer p.press()
 	may := p.free - p.floor[level]
-	if may <= 0 {
+	if may <= 0 || p.closed {
 		p.fails[level].Add(1)
 		return nil
 	}
@@ -79,25 +80,30 @@ func (p *Pool) exchange(m *magazine, level Level) *magazine {
 	return m
 }
 
-// deposit takes a magazine with blocks and returns an empty one.
+// deposit takes a magazine with blocks and returns an empty one. Only the magazine on top may be less than full, or caches
+// would soon be trading magazines of a block or two.
 func (p *Pool) deposit(m *magazine) *magazine {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free += m.n
-	// Magazines that are not full stay on top, where depotPut and exchange look.
-	if k := len(p.full); k > 0 && m.n == p.magSize && p.full[k-1].n < p.magSize {
-		p.full = append(p.full, p.full[k-1])
-		p.full[k-1] = m
-	} else {
-		p.full = append(p.full, m)
+	defer p.press()
+	if m.n < p.magSize {
+		for ; m.n > 0; m.n-- {
+			p.depotPut(m.b[m.n-1])
+		}
+		return m
 	}
-	p.press()
+	p.free += m.n
+	p.full = append(p.full, m)
+	if k := len(p.full) - 1; k > 0 && p.full[k-1].n < p.magSize {
+		p.full[k-1], p.full[k] = m, p.full[k-1]
+	}
 	return p.takeEmpty()
 }
 
-// press tells the caches whether to hold anything back.
+// press tells the caches whether to hold anything back: below an eighth of the pool, and in any case when only the reserve
+// is left.
 func (p *Pool) press() {
-	low := p.free < len(p.blocks)/8
+	low := p.free <= max(len(p.blocks)/8, p.floor[Normal])
 	if p.pressed.Load() != low {
 		p.pressed.Store(low)
 	}
@@ -129,17 +135,21 @@ func (p *Pool) returnView(v *Buf) {
 	}
 }
 
-// takeViews moves up to n views to the list that begins at head.
-func (p *Pool) takeViews(head *Buf, n int) (*Buf, int) {
+// takeViews returns a list of up to n views, as many as level may have.
+func (p *Pool) takeViews(n int, level Level) (head *Buf, got int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.freeViews == nil {
+	floor := 0
+	if level < Control {
+		floor = p.viewFloor
+	}
+	if p.nviews-floor < n {
 		p.collect()
 	}
-	got := 0
-	for ; got < n && p.freeViews != nil; got++ {
+	for ; got < n && p.nviews > floor; got++ {
 		v := p.freeViews
 		p.freeViews = v.next
+		p.nviews--
 		v.next, head = head, v
 	}
 	return head, got
@@ -152,6 +162,7 @@ func (p *Pool) giveViews(head *Buf) {
 	for head != nil {
 		next := head.next
 		head.next, p.freeViews = p.freeViews, head
+		p.nviews++
 		head = next
 	}
 }

@@ -2,11 +2,16 @@ package mbuf
 
 import (
 	"fmt"
+	"math"
+	"os"
 	"sync"
 	"unsafe"
 
 	"bare.wire/hugepage"
 )
+
+// maxExternal is the longest external buffer, bytes: views count in 32 bits.
+const maxExternal uint64 = math.MaxUint32
 
 // external is what a block of application memory has that others have not.
 type external struct {
@@ -21,6 +26,7 @@ type externals struct {
 	blocks []Block
 	free   *Block // linked by next
 	inUse  int
+	closed bool
 	holds  map[*hugepage.Region]*regionHold
 	done   *Block // linked by next, last first
 }
@@ -47,26 +53,49 @@ func (x *externals) live() int {
 	return x.inUse
 }
 
+// close lets nobody make another, if none lives; reopen takes that back.
+func (x *externals) close() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = x.inUse == 0
+	return x.closed
+}
+
+func (x *externals) reopen() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = false
+}
+
 // External makes a buffer of n bytes of the application's memory at off in region, which has been added to the pool's
 // Space. When the last view of it is freed, done is queued, and the next RunDone calls it, once: then the memory is the
-// application's again. The bytes must not be changed before. An address that no card can reach is an error here and now.
+// application's again. The bytes must not be changed before, and the buffer is never Writable. An address that no card
+// can reach is an error here and now.
 func (p *Pool) External(region *hugepage.Region, off, n int, done func()) (*Buf, error) {
-	if off < 0 || n < 0 || n > region.Size()-off {
-		return nil, fmt.Errorf("external buffer of %d bytes at %d of region %q of %d: %w", n, off, region.Name(), region.Size(), ErrNoRoom)
-	}
-	base := unsafe.Add(region.Base(), off)
-	bus, err := p.space.Bus(base, n)
-	if err != nil {
-		return nil, fmt.Errorf("external buffer in region %q: %w", region.Name(), err)
+	if off < 0 || n < 1 || uint64(n) > maxExternal || n > region.Size()-off {
+		return nil, fmt.Errorf("external buffer of %d bytes at %d of region %q of %d: want 1 byte to %d: %w",
+			n, off, region.Name(), region.Size(), maxExternal, ErrNoRoom)
 	}
 	x := &p.ext
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.closed {
+		return nil, fmt.Errorf("external buffer: pool %q: %w", p.name, os.ErrClosed)
+	}
 	if x.free == nil {
 		return nil, fmt.Errorf("pool %q: all %d external buffers are in use (Config.Externals): %w", p.name, len(x.blocks), ErrNoBuffer)
 	}
+	// Held first: only then do the addresses stay what they are.
 	if err := x.hold(p, region); err != nil {
 		return nil, err
+	}
+	base := unsafe.Add(region.Base(), off)
+	bus, err := p.space.Bus(base, n)
+	if err != nil {
+		if release := x.unhold(region); release != nil {
+			release()
+		}
+		return nil, fmt.Errorf("external buffer in region %q: %w", region.Name(), err)
 	}
 	blk := x.free
 	x.free, blk.next = blk.next, nil
@@ -89,6 +118,16 @@ func (x *externals) hold(p *Pool, region *hugepage.Region) error {
 	}
 	h.n++
 	return nil
+}
+
+// unhold takes one user off region; it returns what lets go of the region if that was the last.
+func (x *externals) unhold(region *hugepage.Region) (release func()) {
+	h := x.holds[region]
+	if h.n--; h.n > 0 {
+		return nil
+	}
+	delete(x.holds, region)
+	return h.release
 }
 
 // externalView is the first view of an external block.
@@ -144,14 +183,9 @@ func (x *externals) retire(blk *Block, region *hugepage.Region) {
 	blk.base = nil
 	blk.next, x.free = x.free, blk
 	x.inUse--
-	h := x.holds[region]
-	h.n--
-	last := h.n == 0
-	if last {
-		delete(x.holds, region)
-	}
+	release := x.unhold(region)
 	x.mu.Unlock()
-	if last {
-		h.release()
+	if release != nil {
+		release()
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -24,6 +27,8 @@ const (
 	pageSize = 4096
 	maxSize  = 1 << 20
 	maxBufs  = 1 << 26
+
+	viewBatchMax = 32
 )
 
 // Level is the importance of an allocation. What is reserved for a level is not given to those before it.
@@ -47,6 +52,9 @@ type Config struct {
 	Headroom int
 	Workers  int // how many workers will have caches: bounds what a cache may hold; default 1
 	Views    int // views for Clone and Split; default 2·Buffers
+	// ReserveViews is how many of them are kept for caches of level Control, so that a retransmission does not fail for
+	// want of one; default Views/8. Negative: none.
+	ReserveViews int
 	// Externals is how many buffers of application memory there can be at once (see External); default 1024.
 	Externals int
 	// ReserveReceive and ReserveControl are blocks kept for these levels; default Buffers/16 each. Negative: none.
@@ -70,6 +78,9 @@ type Pool struct {
 	magSize  int
 	floor    [levels]int // blocks of the depot that a level leaves alone
 
+	viewBatch int // views that a cache takes at a time
+	viewFloor int // views that only Control may have
+
 	ret     atomic.Pointer[Block] // blocks freed from anywhere
 	retView atomic.Pointer[Buf]
 
@@ -78,6 +89,7 @@ type Pool struct {
 	empty       []*magazine
 	free        int  // blocks in full
 	freeViews   *Buf // linked by next
+	nviews      int  // in freeViews
 	caches      int
 	quarantined map[string][]*Buf
 	closed      bool
@@ -136,11 +148,20 @@ func (cfg *Config) complete() error {
 	}
 	def(&cfg.Workers, 1)
 	def(&cfg.Views, 2*cfg.Buffers)
+	def(&cfg.ReserveViews, cfg.Views/8)
 	def(&cfg.Externals, 1024)
 	def(&cfg.ReserveReceive, cfg.Buffers/16)
 	def(&cfg.ReserveControl, cfg.Buffers/16)
-	if cfg.ReserveReceive+cfg.ReserveControl >= cfg.Buffers {
-		return fmt.Errorf("%d buffers reserved of %d: nothing is left to allocate", cfg.ReserveReceive+cfg.ReserveControl, cfg.Buffers)
+	if cfg.Workers < 1 || max(cfg.Workers, cfg.Externals, cfg.Views/2) > maxBufs {
+		return fmt.Errorf("%d workers, %d external buffers, %d views: want 1 worker or more, and at most %d, %d and %d",
+			cfg.Workers, cfg.Externals, cfg.Views, maxBufs, maxBufs, 2*maxBufs)
+	}
+	// Subtracted, not added: a sum of two that are far too large could look small.
+	if cfg.ReserveReceive >= cfg.Buffers-min(cfg.ReserveControl, cfg.Buffers) {
+		return fmt.Errorf("%d and %d buffers reserved of %d: nothing is left to allocate", cfg.ReserveReceive, cfg.ReserveControl, cfg.Buffers)
+	}
+	if cfg.ReserveViews > cfg.Views {
+		return fmt.Errorf("%d views reserved of %d", cfg.ReserveViews, cfg.Views)
 	}
 	return nil
 }
@@ -193,6 +214,8 @@ func (p *Pool) cut(cfg Config, stride int) error {
 // stock fills the depot, all of it, and threads the views.
 func (p *Pool) stock(cfg Config) {
 	p.magSize = max(1, min(magMax, cfg.Buffers/(8*cfg.Workers)))
+	p.viewBatch = max(1, min(viewBatchMax, cfg.Views/(8*cfg.Workers)))
+	p.viewFloor, p.nviews = cfg.ReserveViews, cfg.Views
 	p.floor = [levels]int{Normal: cfg.ReserveReceive + cfg.ReserveControl, Receive: cfg.ReserveControl}
 	for i := range p.blocks {
 		p.depotPut(&p.blocks[i])
@@ -284,18 +307,45 @@ func (p *Pool) Close() error {
 		return nil
 	}
 	p.collect()
-	if out := len(p.blocks) - p.free; out != 0 || p.ext.live() != 0 {
-		return fmt.Errorf("close mbuf pool %q: %d of %d buffers and %d external ones are not back (%d quarantined, %d caches open)%s: free them, close the caches, then close again",
-			p.name, out, len(p.blocks), p.ext.live(), len(p.quarantined), p.caches, p.leaks())
+	if out := len(p.blocks) - p.free; out != 0 || !p.ext.close() {
+		return fmt.Errorf("close mbuf pool %q: %d of %d buffers and %d external ones are not back (quarantined: %s; %d caches open)%s: free them, close the caches, then close again",
+			p.name, out, len(p.blocks), p.ext.live(), p.quarantineText(), p.caches, p.leaks())
+	}
+	if err := p.giveBackMemory(); err != nil {
+		p.ext.reopen()
+		return fmt.Errorf("close mbuf pool %q: %w", p.name, err)
 	}
 	p.closed = true
-	return p.giveBackMemory()
+	return nil
 }
 
+// quarantineText says who has how many segments in quarantine. The caller holds the lock.
+func (p *Pool) quarantineText() string {
+	if len(p.quarantined) == 0 {
+		return "none"
+	}
+	var parts []string
+	for _, owner := range slices.Sorted(maps.Keys(p.quarantined)) {
+		n := 0
+		for _, b := range p.quarantined[owner] {
+			n += b.Segs()
+		}
+		parts = append(parts, fmt.Sprintf("%d by %s", n, owner))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// giveBackMemory takes the region out of the space. It does not wait for others that hold it: that they do is an error,
+// after which it can be tried again.
 func (p *Pool) giveBackMemory() error {
 	p.unhold()
-	if err := p.space.Remove(context.Background(), p.region); err != nil {
-		return fmt.Errorf("close mbuf pool %q: %w", p.name, err)
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := p.space.Remove(now, p.region); err != nil {
+		if unhold, holdErr := p.space.Hold(p.region); holdErr == nil {
+			p.unhold = unhold
+		}
+		return err
 	}
 	return p.region.Close()
 }
