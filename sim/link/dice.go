@@ -20,12 +20,15 @@ type fate struct {
 type dice struct {
 	cfg                                                              Config
 	loss, gilbert, corrupt, bit, reorder, duplicate, jitter, weights rand.PCG
+	idle                                                             bool // no effect is on
 	bad                                                              bool // Gilbert-Elliott state
 	sums                                                             []uint64
 }
 
 func newDice(cfg Config, seed uint64, dir Direction) dice {
 	d := dice{cfg: cfg}
+	d.idle = cfg.Loss == 0 && cfg.Gilbert == nil && cfg.Corrupt == 0 && cfg.Reorder == 0 && cfg.ReorderEvery == 0 &&
+		cfg.Duplicate == 0 && cfg.DuplicateEvery == 0 && cfg.Jitter == 0 && len(cfg.Delays) == 0
 	for i, s := range []*rand.PCG{&d.loss, &d.gilbert, &d.corrupt, &d.bit, &d.reorder, &d.duplicate, &d.jitter, &d.weights} {
 		s.Seed(mix(seed), mix(uint64(dir)<<32|uint64(i)))
 	}
@@ -39,8 +42,11 @@ func newDice(cfg Config, seed uint64, dir Direction) dice {
 
 // roll decides about frame id. It is called once for each, in order.
 func (d *dice) roll(id uint64) fate {
-	c := &d.cfg
 	var f fate
+	if d.idle {
+		return f
+	}
+	c := &d.cfg
 	f.lost = happens(&d.loss, c.Loss)
 	if g := c.Gilbert; g != nil && d.burst(g) {
 		f.lost = true

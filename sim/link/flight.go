@@ -6,7 +6,8 @@ import "container/heap"
 //
 // Nearly all frames arrive in the order in which they were sent. Those go through a queue, where taking the first costs the
 // same however many there are; the others, and those that may still be moved, through a heap.
-// BenchmarkCross/delay: 10 ms at 10 Gb/s (150 000 frames in flight).
+// BenchmarkCross at 10 Gb/s, queue and heap against heap alone: 80 against 135 ns a frame with 2 µs of delay (30 frames in
+// flight), 112 against 344 ns with 10 ms (147 000).
 type flight struct {
 	queue ring[*frame]
 	rest  arrivalHeap

@@ -212,7 +212,7 @@ func TestBackToBackBurstOf548(t *testing.T) {
 }
 
 func TestLossIsWhatTheDropListSays(t *testing.T) {
-	const n = 50_000
+	const n = 20_000
 	for _, p := range []float64{0, 1e-6, 1e-3, 0.1, 0.5, 1} {
 		w := newWire(t, link.Config{Loss: p, Seed: 7, Record: true})
 		got := flood(w, n, 10)
@@ -236,7 +236,7 @@ func TestLossIsWhatTheDropListSays(t *testing.T) {
 }
 
 func TestGilbertElliottLosesInBursts(t *testing.T) {
-	const n = 300_000
+	const n = 200_000
 	for _, g := range []link.GilbertElliott{
 		{P: 0.001, R: 0.1, LossBad: 1},
 		{P: 0.02, R: 0.2, LossBad: 0.5, LossGood: 0.001},
