@@ -1,0 +1,85 @@
+package ixgbe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"bare.wire/hugepage"
+	"bare.wire/vtop"
+)
+
+// Rings are 128-byte aligned (§8.2.3.8.1, §8.2.3.9.5), their lengths multiples of 8 descriptors.
+const (
+	descSize  = 16
+	ringAlign = 128
+	minDesc   = 64
+	maxDesc   = 4096
+	descAlign = 8
+)
+
+// poisonBus is the buffer address in a receive descriptor without a buffer: no region lies there, so a card that used it
+// would fault instead of writing over somebody's memory.
+const poisonBus = ^uint64(0) &^ 0xffff
+
+// rxDesc is an advanced receive descriptor. The driver writes the buffer's address and 0; the card writes back what it
+// found (§7.1.6), the second word last, and in it DD.
+type rxDesc struct{ lo, hi uint64 }
+
+// txDesc is an advanced transmit descriptor (§7.2.3.2). The card writes back DD into the second word.
+type txDesc struct{ lo, hi uint64 }
+
+// ringMemory is the memory of all rings of a port: one region, cut from the front.
+type ringMemory struct {
+	space  *vtop.Space
+	region *hugepage.Region
+	used   int
+}
+
+// newRingMemory allocates room for rings of the given numbers of descriptors.
+func newRingMemory(space *vtop.Space, name string, node int, sizes []int) (*ringMemory, error) {
+	total := 0
+	for _, n := range sizes {
+		total += (n*descSize + ringAlign - 1) &^ (ringAlign - 1)
+	}
+	region, err := hugepage.Alloc(hugepage.Config{Size: total, Node: node, RequireHuge: space.Physical(), Name: name + " rings"})
+	if err != nil {
+		return nil, fmt.Errorf("descriptor rings: %w", err)
+	}
+	if err := space.Add(region); err != nil {
+		return nil, errors.Join(fmt.Errorf("descriptor rings: %w", err), region.Close())
+	}
+	return &ringMemory{space: space, region: region}, nil
+}
+
+// cut returns memory for a ring of n descriptors, zeroed, and its bus address.
+func (m *ringMemory) cut(n int) (unsafe.Pointer, uint64, error) {
+	size := n * descSize
+	for m.used+size <= m.region.Size() {
+		p := unsafe.Add(m.region.Base(), m.used)
+		if run := m.space.Contiguous(p); run < size {
+			m.used += run
+			continue
+		}
+		bus, err := m.space.Bus(p, size)
+		if err != nil {
+			return nil, 0, fmt.Errorf("descriptor ring: %w", err)
+		}
+		clear(unsafe.Slice((*byte)(p), size))
+		m.used += (size + ringAlign - 1) &^ (ringAlign - 1)
+		return p, bus, nil
+	}
+	return nil, 0, fmt.Errorf("descriptor ring of %d bytes: no contiguous memory left in a region of %d", size, m.region.Size())
+}
+
+// free gives the memory back. The card no longer uses it.
+func (m *ringMemory) free() error {
+	if m == nil {
+		return nil
+	}
+	if err := m.space.Remove(context.Background(), m.region); err != nil {
+		return fmt.Errorf("descriptor rings: %w", err)
+	}
+	return m.region.Close()
+}

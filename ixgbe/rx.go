@@ -1,0 +1,330 @@
+package ixgbe
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"bare.wire/ixgbe/reg"
+	"bare.wire/mbuf"
+	"bare.wire/nic"
+	"bare.wire/pci"
+)
+
+// refillBatch is how many empty descriptors are worth a doorbell.
+const refillBatch = 32
+
+// rxErrors are the errors for which a frame is dropped here when the card has not dropped it itself (§7.1.6.2).
+const rxErrors = reg.RXD_HBO | reg.RXD_CE | reg.RXD_LE | reg.RXD_PE | reg.RXD_OSE | reg.RXD_USE
+
+// rxQueue is a receive ring and the buffers that the card has for it.
+//
+//	      next            tail
+//	       ▼               ▼
+//	… empty│ the card's…   │ empty …        filled = tail − next
+//
+// From next on, filled descriptors belong to the card or have been written back; the rest are empty: their address is
+// poison and their second word 0.
+type rxQueue struct {
+	ring   []rxDesc
+	bufs   []*mbuf.Buf // the buffer of each descriptor that the card has
+	next   uint32      // the descriptor that is written back next
+	filled uint32
+	batch  uint32
+	care   uint64 // bits of the second word that need more than the fast path
+	room   uint32 // bytes that the card may write to one buffer (SRRCTL.BSIZEPKT)
+	tail   uint32 // RDT
+	rdt    uint32 // its register
+	bar    pci.BAR
+	cache  *mbuf.Cache
+	dead   atomic.Bool // the port is stopped or gone
+
+	// A frame that spans buffers is put together here across calls.
+	partial, partialLast *mbuf.Buf
+	partialLen           uint32
+	partialBad           bool
+
+	offloads       nic.Offload
+	maxFrame       uint32
+	packets, bytes nic.Counter
+	errors         nic.Counter // frames dropped here: an error bit, longer than configured, a length that cannot be
+	noBuf          nic.Counter
+	sleep          sleeper
+	index          int
+	bus            uint64
+}
+
+// Recv implements nic.RxQueue. It looks at one word of each descriptor in turn and never beyond the first that the card
+// has not written back: write-backs become visible in order only (§7.1.6).
+func (q *rxQueue) Recv(into []*mbuf.Buf) int {
+	if q.dead.Load() {
+		return 0
+	}
+	got, total := 0, uint32(0)
+	for got < len(into) {
+		// A run of descriptors without the ring's end in it.
+		run := min(uint32(len(into)-got), q.filled, uint32(len(q.ring))-q.next)
+		n, bytes := q.harvest(into[got:], run)
+		got += n
+		total += bytes
+		if n > 0 {
+			q.advance(uint32(n))
+		}
+		if uint32(n) == run && run > 0 {
+			continue
+		}
+		if run == 0 || !q.done() {
+			break
+		}
+		// The next one is written back, but is no frame in one piece.
+		if b := q.piece(); b != nil {
+			into[got] = b
+			got++
+			total += uint32(b.FrameLen())
+		}
+	}
+	if got > 0 {
+		q.packets.Add(uint64(got))
+		q.bytes.Add(uint64(total))
+	}
+	if uint32(len(q.ring))-1-q.filled >= q.batch {
+		q.refill()
+	}
+	return got
+}
+
+// harvest takes up to run frames that lie in one buffer each. The caller advances.
+func (q *rxQueue) harvest(into []*mbuf.Buf, run uint32) (n int, bytes uint32) {
+	descs := q.ring[q.next : q.next+run]
+	bufs := q.bufs[q.next : q.next+run]
+	into = into[:len(descs)]
+	bufs = bufs[:len(descs)]
+	care, room := q.care, q.room
+	for i := range descs {
+		d := &descs[i]
+		hi := atomic.LoadUint64(&d.hi)
+		if hi&care != reg.RXD_DD|reg.RXD_EOP {
+			return i, bytes
+		}
+		length := uint32(hi>>32) & 0xffff
+		if length > room {
+			return i, bytes
+		}
+		lo := d.lo
+		b := bufs[i]
+		b.Received(length, uint32(lo>>32), rxFlags[lo&rxFlagsMask], uint16(hi>>48))
+		d.lo, d.hi = poisonBus, 0
+		into[i] = b
+		bytes += length
+	}
+	return len(descs), bytes
+}
+
+// done says whether the next descriptor has been written back.
+func (q *rxQueue) done() bool {
+	return q.filled > 0 && !q.dead.Load() && atomic.LoadUint64(&q.ring[q.next].hi)&reg.RXD_DD != 0
+}
+
+func (q *rxQueue) advance(n uint32) {
+	q.filled -= n
+	q.next += n
+	if q.next == uint32(len(q.ring)) {
+		q.next = 0
+	}
+}
+
+// piece takes one descriptor that the fast path left: a part of a frame that spans buffers, or a frame with something to
+// say beside its bytes. It returns the frame when this was its end and it is good.
+func (q *rxQueue) piece() *mbuf.Buf {
+	d := &q.ring[q.next]
+	hi, lo := atomic.LoadUint64(&d.hi), d.lo
+	b := q.bufs[q.next]
+	d.lo, d.hi = poisonBus, 0
+	q.advance(1)
+
+	length := uint32(hi>>32) & 0xffff
+	if length > q.room {
+		length, q.partialBad = 0, true
+	}
+	b.Received(length, uint32(lo>>32), rxFlags[lo&rxFlagsMask]|q.slowFlags(hi), uint16(hi>>48))
+	if q.partial == nil {
+		q.partial = b
+	} else {
+		q.partialLast.SetNext(b)
+	}
+	q.partialLast = b
+	q.partialLen += length
+	if q.partialLen > q.maxFrame || hi&rxErrors != 0 {
+		q.partialBad = true
+	}
+	if hi&reg.RXD_EOP == 0 {
+		if q.partialBad {
+			q.dropSegments()
+		}
+		return nil
+	}
+	return q.finish(b)
+}
+
+// finish ends the frame that has been put together. What the card knows of a frame is in its last descriptor.
+func (q *rxQueue) finish(last *mbuf.Buf) *mbuf.Buf {
+	head, bad := q.partial, q.partialBad
+	q.partial, q.partialLast, q.partialLen, q.partialBad = nil, nil, 0, false
+	if bad {
+		q.cache.Free(head)
+		q.errors.Add(1)
+		return nil
+	}
+	if head != last {
+		head.Hash, head.Flags, head.VLAN = last.Hash, last.Flags, last.VLAN
+		last.Flags = 0
+	}
+	return head
+}
+
+// dropSegments frees what has come of a bad frame so far; the head stays, empty, until the frame ends. A card that never
+// ends one cannot take more than a buffer that way.
+func (q *rxQueue) dropSegments() {
+	if rest := q.partial.Next(); rest != nil {
+		q.partial.SetNext(nil)
+		q.cache.Free(rest)
+		q.partialLast = q.partial
+	}
+}
+
+// slowFlags are those that only bits in q.care can set.
+func (q *rxQueue) slowFlags(hi uint64) (f mbuf.Flags) {
+	if hi&reg.RXD_VP != 0 && q.offloads&nic.RxVLANStrip != 0 {
+		f |= mbuf.RxVLAN
+	}
+	if hi&reg.RXD_IPCS != 0 && q.offloads&nic.RxIPChecksum != 0 {
+		f |= pick(hi&reg.RXD_IPE != 0, mbuf.RxIPBad, mbuf.RxIPGood)
+	}
+	if hi&reg.RXD_L4CS != 0 && q.offloads&nic.RxL4Checksum != 0 {
+		f |= pick(hi&reg.RXD_L4E != 0, mbuf.RxL4Bad, mbuf.RxL4Good)
+	}
+	return f
+}
+
+func pick(bad bool, ifBad, ifGood mbuf.Flags) mbuf.Flags {
+	if bad {
+		return ifBad
+	}
+	return ifGood
+}
+
+// refill gives the card buffers for all empty descriptors, as far as the pool has them. A ring may hold fewer buffers
+// than it has descriptors; it is refilled as soon as there are some.
+func (q *rxQueue) refill() {
+	if q.dead.Load() {
+		return
+	}
+	size := uint32(len(q.ring))
+	want := size - 1 - q.filled // one stays empty: RDH == RDT means none (§7.1.7)
+	for want > 0 {
+		run := min(want, size-q.tail)
+		bufs := q.bufs[q.tail : q.tail+run]
+		n := uint32(q.cache.AllocBulk(bufs))
+		descs := q.ring[q.tail : q.tail+n]
+		bufs = bufs[:len(descs)]
+		for i := range descs {
+			descs[i].lo = bufs[i].Bus()
+			descs[i].hi = 0
+		}
+		q.filled += n
+		q.tail += n
+		if q.tail == size {
+			q.tail = 0
+		}
+		want -= n
+		if n < run {
+			q.noBuf.Add(1)
+			break
+		}
+	}
+	q.bar.Write32(q.rdt, q.tail)
+}
+
+// Arm implements nic.RxQueue.
+func (q *rxQueue) Arm(w *nic.Waiter) bool {
+	if uint32(len(q.ring))-1-q.filled > 0 {
+		q.refill() // sleeping with a ring that is not full invites drops
+	}
+	if q.done() {
+		return false
+	}
+	q.sleep.arm(w)
+	return !q.done()
+}
+
+// drain takes back what the card had, once it may no longer touch it.
+func (q *rxQueue) drain(free func(*mbuf.Buf)) (n int) {
+	for ; q.filled > 0; n++ {
+		free(q.bufs[q.next])
+		q.bufs[q.next] = nil
+		q.advance(1)
+	}
+	if q.partial != nil {
+		n += q.partial.Segs()
+		free(q.partial)
+		q.partial, q.partialLast, q.partialLen, q.partialBad = nil, nil, 0, false
+	}
+	return n
+}
+
+// newRxQueue lays the ring out, every descriptor empty.
+func newRxQueue(p *Port, index, size int, mem *ringMemory, pool *mbuf.Pool) (*rxQueue, error) {
+	base, bus, err := mem.cut(size)
+	if err != nil {
+		return nil, err
+	}
+	q := &rxQueue{
+		ring:     unsafe.Slice((*rxDesc)(base), size),
+		bufs:     make([]*mbuf.Buf, size),
+		batch:    uint32(min(refillBatch, size/4)),
+		room:     uint32(pool.Size()) &^ (bufferUnit - 1),
+		rdt:      reg.RDT(index),
+		bar:      p.bar,
+		cache:    pool.NewCacheAt(mbuf.Receive),
+		offloads: p.cfg.Offloads,
+		maxFrame: uint32(p.cfg.MaxFrame),
+		index:    index,
+		bus:      bus,
+	}
+	q.care = reg.RXD_DD | reg.RXD_EOP | rxErrors
+	if q.offloads&nic.RxVLANStrip != 0 {
+		q.care |= reg.RXD_VP
+	}
+	if q.offloads&(nic.RxIPChecksum|nic.RxL4Checksum) != 0 {
+		q.care |= reg.RXD_IPCS | reg.RXD_L4CS
+	}
+	for i := range q.ring {
+		q.ring[i] = rxDesc{lo: poisonBus}
+	}
+	return q, nil
+}
+
+// rxFlagsMask selects RSS type and the lower packet types of a write-back's first word: what rxFlags is indexed by.
+const rxFlagsMask = 1<<10 - 1
+
+// rxFlags turns RSS type and packet type (§7.1.6.2) into flags, without a branch.
+var rxFlags = func() *[rxFlagsMask + 1]mbuf.Flags {
+	t := new([rxFlagsMask + 1]mbuf.Flags)
+	types := []struct {
+		bits uint64
+		flag mbuf.Flags
+	}{
+		{reg.RXD_PT_IPV4, mbuf.RxIPv4}, {reg.RXD_PT_IPV6, mbuf.RxIPv6},
+		{reg.RXD_PT_TCP, mbuf.RxTCP}, {reg.RXD_PT_UDP, mbuf.RxUDP},
+	}
+	for i := range t {
+		if uint64(i)&reg.RXD_RSSTYPE != 0 {
+			t[i] |= mbuf.RxHash
+		}
+		for _, x := range types {
+			if uint64(i)&x.bits != 0 {
+				t[i] |= x.flag
+			}
+		}
+	}
+	return t
+}()
