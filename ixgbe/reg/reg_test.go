@@ -100,7 +100,7 @@ func TestAliasesLeadToTheSameRegisters(t *testing.T) {
 }
 
 func TestRowsAreComplete(t *testing.T) {
-	names := map[string]bool{}
+	names, used := map[string]bool{}, map[string]bool{}
 	for _, r := range reg.All() {
 		if r.Name == "" || r.Group == "" || r.Doc == "" || r.Source == "" || r.Mode == reg.ModeOfReg || r.Count() == 0 {
 			t.Errorf("%s: the row lacks its name, group, doc, source, mode or offsets", r.Name)
@@ -109,20 +109,25 @@ func TestRowsAreComplete(t *testing.T) {
 			t.Errorf("%s is described twice", r.Name)
 		}
 		names[r.Name] = true
-		sources(t, r.Name, r.Source)
-		fieldsFit(t, &r)
+		sources(t, r.Name, r.Source, used)
+		fieldsFit(t, &r, used)
 	}
 	for _, c := range reg.Consts() {
 		if c.Doc == "" || c.Source == "" || c.Group == "" {
 			t.Errorf("%s lacks its doc, source or group", c.Name)
 		}
-		sources(t, c.Name, c.Source)
+		sources(t, c.Name, c.Source, used)
+	}
+	for _, s := range reg.Sources() {
+		if !used[s.Name] {
+			t.Errorf("%q is in the legend, but no row comes from it", s.Name)
+		}
 	}
 }
 
 // fieldsFit checks the fields of one register: in range, not over one another,
 // values that fit, and a mask within them.
-func fieldsFit(t *testing.T, r *reg.Reg) {
+func fieldsFit(t *testing.T, r *reg.Reg, used map[string]bool) {
 	t.Helper()
 	var union uint32
 	for i := range r.Fields {
@@ -138,7 +143,7 @@ func fieldsFit(t *testing.T, r *reg.Reg) {
 		union |= f.Mask()
 		valuesFit(t, name, f)
 		if f.Source != "" {
-			sources(t, name, f.Source)
+			sources(t, name, f.Source, used)
 		}
 	}
 	if r.Mask.Known && len(r.Fields) > 0 && r.Mask.Value&^union != 0 {
@@ -163,16 +168,23 @@ func valuesFit(t *testing.T, name string, f *reg.Field) {
 	}
 }
 
-// sources checks that a source begins with words of the legend.
-func sources(t *testing.T, name, source string) {
+// sources checks that each part of a source is a word of the legend, perhaps
+// with the place in it, and marks it as used.
+func sources(t *testing.T, name, source string, used map[string]bool) {
 	t.Helper()
 	for part := range strings.SplitSeq(source, "; ") {
 		if _, after, ok := strings.Cut(part, ": "); ok {
 			part = after
 		}
-		known := strings.HasPrefix(part, "as ")
+		if strings.HasPrefix(part, "as ") {
+			continue
+		}
+		known := false
 		for _, s := range reg.Sources() {
-			known = known || strings.HasPrefix(part, s.Name)
+			if part == s.Name || strings.HasPrefix(part, s.Name+" §") || strings.HasPrefix(part, s.Name+" clarification ") {
+				known = true
+				used[s.Name] = true
+			}
 		}
 		if !known {
 			t.Errorf("%s: source %q is not in the legend", name, part)

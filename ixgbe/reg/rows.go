@@ -29,7 +29,7 @@ func Sources() []Value {
 	}
 }
 
-// Unknown stands in a row where no source gives the mask or the reset value.
+// They stand in a row where no source gives the mask or the reset value.
 var (
 	unknown      = Mask{}
 	unknownReset = Reset{}
@@ -37,8 +37,7 @@ var (
 
 const all = 0xFFFFFFFF
 
-func mask(v uint32) Mask   { return Mask{Value: v, Known: true} }
-func reset(v uint32) Reset { return Reset{Value: v, Known: true} }
+func mask(v uint32) Mask { return Mask{Value: v, Known: true} }
 
 // resetBelow is a reset value that is known for indices below n only.
 func resetBelow(n int, v uint32) Reset { return Reset{Value: v, Known: true, Count: n} }

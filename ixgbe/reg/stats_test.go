@@ -27,6 +27,10 @@ func TestStatisticsComeFromCounters(t *testing.T) {
 		if lo.Mode != reg.RC36Lo || hi.Mode != reg.RC36Hi || s.Kind != reg.BytesFCS {
 			t.Errorf("%s: %s is %v, %s is %v, counts %v", s.Name, s.Reg, lo.Mode, s.High, hi.Mode, s.Kind)
 		}
+		a, _ := lo.Offset(0)
+		if b, _ := hi.Offset(0); b != a+4 {
+			t.Errorf("%s: %s is not the high half of %s", s.Name, s.High, s.Reg)
+		}
 	}
 }
 

@@ -4,7 +4,7 @@ package reg
 var rxDMA = []Reg{
 	def("RDBAL", rxRing(0x01000), RW, mask(0xFFFFFF80), unknownReset, srcHdr+"; mask: "+srcTest,
 		"Receive ring, low half of the bus address; 128-byte aligned. §8.2.3.8.1"),
-	def("RDBAH", rxRing(0x01004), RW, unknown, unknownReset, srcHdr,
+	def("RDBAH", rxRing(0x01004), RW, mask(all), unknownReset, srcHdr+"; mask: "+srcTest,
 		"Receive ring, high half of the bus address. §8.2.3.8.2"),
 	def("RDLEN", rxRing(0x01008), RW, mask(0x000FFF80), unknownReset, srcHdr+"; mask: "+srcTest,
 		"Receive ring, length in bytes: a multiple of 128, which is 8 descriptors. §8.2.3.8.3"),

@@ -4,7 +4,7 @@ package reg
 var transmit = []Reg{
 	def("TDBAL", txRing(0x06000), RW, mask(0xFFFFFF80), unknownReset, srcHdr+"; mask: "+srcTest,
 		"Transmit ring, low half of the bus address; 128-byte aligned. §8.2.3.9.5"),
-	def("TDBAH", txRing(0x06004), RW, unknown, unknownReset, srcHdr,
+	def("TDBAH", txRing(0x06004), RW, mask(all), unknownReset, srcHdr+"; mask: "+srcTest,
 		"Transmit ring, high half of the bus address. §8.2.3.9.6"),
 	def("TDLEN", txRing(0x06008), RW, mask(0x000FFF80), unknownReset, srcHdr+"; mask: "+srcTest,
 		"Transmit ring, length in bytes: a multiple of 128, which is 8 descriptors. §8.2.3.9.7"),

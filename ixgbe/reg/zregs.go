@@ -21,9 +21,13 @@ const STATUS uint32 = 0x00008
 
 // Fields of STATUS.
 const (
-	STATUS_LAN_ID       uint32 = 0x0000000C // bits 3:2. Which of the card's ports this is.
-	STATUS_LAN_ID_Shift        = 2
-	STATUS_GIO          uint32 = 1 << 19 // Master requests are enabled or still pending.
+	STATUS_LAN_ID uint32 = 0x0000000C // bits 3:2. Which of the card's ports this is.
+	STATUS_GIO    uint32 = 1 << 19    // Master requests are enabled or still pending.
+)
+
+// Shifts of the fields of STATUS.
+const (
+	STATUS_LAN_ID_Shift = 2
 )
 
 // CTRL_EXT is at 00018. RW Extended device control.
@@ -43,11 +47,15 @@ const ESDP uint32 = 0x00020
 // Fields of ESDP.
 const (
 	ESDP_DATA        uint32 = 0x000000FF // bits 7:0. Pin values SDP0…SDP7.
-	ESDP_DATA_Shift         = 0
 	ESDP_DIR         uint32 = 0x0000FF00 // bits 15:8. Direction, one bit a pin: 1 is output.
-	ESDP_DIR_Shift          = 8
-	ESDP_SDP0_NATIVE uint32 = 1 << 16 // SDP0 has its native function.
-	ESDP_SDP1_NATIVE uint32 = 1 << 17 // SDP1 has its native function.
+	ESDP_SDP0_NATIVE uint32 = 1 << 16    // SDP0 has its native function.
+	ESDP_SDP1_NATIVE uint32 = 1 << 17    // SDP1 has its native function.
+)
+
+// Shifts of the fields of ESDP.
+const (
+	ESDP_DATA_Shift = 0
+	ESDP_DIR_Shift  = 8
 )
 
 // I2CCTL is at 00028. RW The I2C bus to the SFP+ module, driven bit by bit.
@@ -69,12 +77,16 @@ const TCPTIMER uint32 = 0x0004C
 
 // Fields of TCPTIMER.
 const (
-	TCPTIMER_DURATION       uint32 = 0x000000FF // bits 7:0. Duration.
-	TCPTIMER_DURATION_Shift        = 0
-	TCPTIMER_KS             uint32 = 1 << 8  // Kick start.
-	TCPTIMER_COUNT_ENABLE   uint32 = 1 << 9  // Count.
-	TCPTIMER_COUNT_FINISH   uint32 = 1 << 10 // The count has ended.
-	TCPTIMER_LOOP           uint32 = 1 << 11 // Start again at the end.
+	TCPTIMER_DURATION     uint32 = 0x000000FF // bits 7:0. Duration.
+	TCPTIMER_KS           uint32 = 1 << 8     // Kick start.
+	TCPTIMER_COUNT_ENABLE uint32 = 1 << 9     // Count.
+	TCPTIMER_COUNT_FINISH uint32 = 1 << 10    // The count has ended.
+	TCPTIMER_LOOP         uint32 = 1 << 11    // Start again at the end.
+)
+
+// Shifts of the fields of TCPTIMER.
+const (
+	TCPTIMER_DURATION_Shift = 0
 )
 
 // LEDCTL is at 00200. RW The four lamps, 8 bits each: mode 3:0, invert bit 6, blink bit 7.
@@ -82,14 +94,18 @@ const LEDCTL uint32 = 0x00200
 
 // Fields of LEDCTL.
 const (
-	LEDCTL_LED0       uint32 = 0x000000FF // bits 7:0. Lamp 0.
-	LEDCTL_LED0_Shift        = 0
-	LEDCTL_LED1       uint32 = 0x0000FF00 // bits 15:8. Lamp 1.
-	LEDCTL_LED1_Shift        = 8
-	LEDCTL_LED2       uint32 = 0x00FF0000 // bits 23:16. Lamp 2.
-	LEDCTL_LED2_Shift        = 16
-	LEDCTL_LED3       uint32 = 0xFF000000 // bits 31:24. Lamp 3.
-	LEDCTL_LED3_Shift        = 24
+	LEDCTL_LED0 uint32 = 0x000000FF // bits 7:0. Lamp 0.
+	LEDCTL_LED1 uint32 = 0x0000FF00 // bits 15:8. Lamp 1.
+	LEDCTL_LED2 uint32 = 0x00FF0000 // bits 23:16. Lamp 2.
+	LEDCTL_LED3 uint32 = 0xFF000000 // bits 31:24. Lamp 3.
+)
+
+// Shifts of the fields of LEDCTL.
+const (
+	LEDCTL_LED0_Shift = 0
+	LEDCTL_LED1_Shift = 8
+	LEDCTL_LED2_Shift = 16
+	LEDCTL_LED3_Shift = 24
 )
 
 // EEPROM, flash and semaphores
@@ -99,18 +115,22 @@ const EEC uint32 = 0x10010
 
 // Fields of EEC.
 const (
-	EEC_SK         uint32 = 1 << 0     // Clock to the EEPROM.
-	EEC_CS         uint32 = 1 << 1     // Chip select.
-	EEC_DI         uint32 = 1 << 2     // Data to the EEPROM.
-	EEC_DO         uint32 = 1 << 3     // Data from the EEPROM.
-	EEC_FWE        uint32 = 0x00000030 // bits 5:4. Flash write enable.
-	EEC_FWE_Shift         = 4
-	EEC_REQ        uint32 = 1 << 6     // Software asks for the interface.
-	EEC_GNT        uint32 = 1 << 7     // Software has the interface.
-	EEC_PRES       uint32 = 1 << 8     // There is an EEPROM.
-	EEC_ARD        uint32 = 1 << 9     // The automatic read after reset is done; until then MAC address and defaults are not loaded.
-	EEC_SIZE       uint32 = 0x00007800 // bits 14:11. EEPROM size: 64 << SIZE words. 0 is refused by drivers.
-	EEC_SIZE_Shift        = 11
+	EEC_SK   uint32 = 1 << 0     // Clock to the EEPROM.
+	EEC_CS   uint32 = 1 << 1     // Chip select.
+	EEC_DI   uint32 = 1 << 2     // Data to the EEPROM.
+	EEC_DO   uint32 = 1 << 3     // Data from the EEPROM.
+	EEC_FWE  uint32 = 0x00000030 // bits 5:4. Flash write enable.
+	EEC_REQ  uint32 = 1 << 6     // Software asks for the interface.
+	EEC_GNT  uint32 = 1 << 7     // Software has the interface.
+	EEC_PRES uint32 = 1 << 8     // There is an EEPROM.
+	EEC_ARD  uint32 = 1 << 9     // The automatic read after reset is done; until then MAC address and defaults are not loaded.
+	EEC_SIZE uint32 = 0x00007800 // bits 14:11. EEPROM size: 64 << SIZE words. 0 is refused by drivers.
+)
+
+// Shifts of the fields of EEC.
+const (
+	EEC_FWE_Shift  = 4
+	EEC_SIZE_Shift = 11
 )
 
 // EERD is at 10014. RW Reads one EEPROM word: write address and START, poll DONE, take the data.
@@ -118,12 +138,16 @@ const EERD uint32 = 0x10014
 
 // Fields of EERD.
 const (
-	EERD_START      uint32 = 1 << 0     // Begin.
-	EERD_DONE       uint32 = 1 << 1     // Data are valid.
-	EERD_ADDR       uint32 = 0x0000FFFC // bits 15:2. Word address.
-	EERD_ADDR_Shift        = 2
-	EERD_DATA       uint32 = 0xFFFF0000 // bits 31:16. The word.
-	EERD_DATA_Shift        = 16
+	EERD_START uint32 = 1 << 0     // Begin.
+	EERD_DONE  uint32 = 1 << 1     // Data are valid.
+	EERD_ADDR  uint32 = 0x0000FFFC // bits 15:2. Word address.
+	EERD_DATA  uint32 = 0xFFFF0000 // bits 31:16. The word.
+)
+
+// Shifts of the fields of EERD.
+const (
+	EERD_ADDR_Shift = 2
+	EERD_DATA_Shift = 16
 )
 
 // EEWR is at 10018. RW Writes one EEPROM word; laid out as EERD.
@@ -131,12 +155,16 @@ const EEWR uint32 = 0x10018
 
 // Fields of EEWR.
 const (
-	EEWR_START      uint32 = 1 << 0     // Begin.
-	EEWR_DONE       uint32 = 1 << 1     // Written.
-	EEWR_ADDR       uint32 = 0x0000FFFC // bits 15:2. Word address.
-	EEWR_ADDR_Shift        = 2
-	EEWR_DATA       uint32 = 0xFFFF0000 // bits 31:16. The word.
-	EEWR_DATA_Shift        = 16
+	EEWR_START uint32 = 1 << 0     // Begin.
+	EEWR_DONE  uint32 = 1 << 1     // Written.
+	EEWR_ADDR  uint32 = 0x0000FFFC // bits 15:2. Word address.
+	EEWR_DATA  uint32 = 0xFFFF0000 // bits 31:16. The word.
+)
+
+// Shifts of the fields of EEWR.
+const (
+	EEWR_ADDR_Shift = 2
+	EEWR_DATA_Shift = 16
 )
 
 // FLA is at 1001C. RW Flash access.
@@ -161,12 +189,16 @@ const FWSM uint32 = 0x10148
 
 // Fields of FWSM.
 const (
-	FWSM_MODE          uint32 = 0x0000000E // bits 3:1. Firmware mode.
-	FWSM_MODE_Shift           = 1
-	FWSM_MODE_PT       uint32 = 2 << 1     // pass-through
-	FWSM_EXT_ERR       uint32 = 0x01F80000 // bits 24:19. Firmware error code.
-	FWSM_EXT_ERR_Shift        = 19
-	FWSM_FW_VALID      uint32 = 1 << 15 // The firmware is alive; drivers warn when it is clear.
+	FWSM_MODE     uint32 = 0x0000000E // bits 3:1. Firmware mode.
+	FWSM_MODE_PT  uint32 = 2 << 1     // pass-through
+	FWSM_EXT_ERR  uint32 = 0x01F80000 // bits 24:19. Firmware error code.
+	FWSM_FW_VALID uint32 = 1 << 15    // The firmware is alive; drivers warn when it is clear.
+)
+
+// Shifts of the fields of FWSM.
+const (
+	FWSM_MODE_Shift    = 1
+	FWSM_EXT_ERR_Shift = 19
 )
 
 // FACTPS is at 10150. RO Function active and power state.
@@ -189,7 +221,11 @@ const (
 	GSSR_MAC_CSR_SM uint32 = 1 << 3     // MAC registers that the firmware also writes.
 	GSSR_FLASH_SM   uint32 = 1 << 4     // Flash.
 	GSSR_FW         uint32 = 0x000003E0 // bits 9:5. The same five, held by the firmware.
-	GSSR_FW_Shift          = 5
+)
+
+// Shifts of the fields of GSSR.
+const (
+	GSSR_FW_Shift = 5
 )
 
 // PCI Express
@@ -200,9 +236,13 @@ const GCR uint32 = 0x11000
 // Fields of GCR.
 const (
 	GCR_CMPL_TMOUT        uint32 = 0x0000F000 // bits 15:12. Completion timeout, used when the capability is of version 1.
-	GCR_CMPL_TMOUT_Shift         = 12
-	GCR_CMPL_TMOUT_RESEND uint32 = 1 << 16 // Repeat a request after a timeout; never turn it on (specification update, clarification 2).
-	GCR_CAP_VER2          uint32 = 1 << 18 // The capability is of version 2.
+	GCR_CMPL_TMOUT_RESEND uint32 = 1 << 16    // Repeat a request after a timeout; never turn it on (specification update, clarification 2).
+	GCR_CAP_VER2          uint32 = 1 << 18    // The capability is of version 2.
+)
+
+// Shifts of the fields of GCR.
+const (
+	GCR_CMPL_TMOUT_Shift = 12
 )
 
 // GCR_EXT is at 11050. RW PCI Express control, extended.
@@ -211,13 +251,17 @@ const GCR_EXT uint32 = 0x11050
 // Fields of GCR_EXT.
 const (
 	GCR_EXT_VT_MODE       uint32 = 0x00000003 // bits 1:0. Number of pools.
-	GCR_EXT_VT_MODE_Shift        = 0
-	GCR_EXT_VT_MODE_NONE  uint32 = 0 << 0  // no virtualisation
-	GCR_EXT_VT_MODE_16    uint32 = 1 << 0  // 16 pools
-	GCR_EXT_VT_MODE_32    uint32 = 2 << 0  // 32 pools
-	GCR_EXT_VT_MODE_64    uint32 = 3 << 0  // 64 pools
-	GCR_EXT_BUFFERS_CLEAR uint32 = 1 << 30 // Flush the transmit path: held for 20 µs, with loopback on and RXEN off, before a reset when STATUS.GIO does not clear.
-	GCR_EXT_MSIX_EN       uint32 = 1 << 31 // MSI-X for the virtual functions.
+	GCR_EXT_VT_MODE_NONE  uint32 = 0 << 0     // no virtualisation
+	GCR_EXT_VT_MODE_16    uint32 = 1 << 0     // 16 pools
+	GCR_EXT_VT_MODE_32    uint32 = 2 << 0     // 32 pools
+	GCR_EXT_VT_MODE_64    uint32 = 3 << 0     // 64 pools
+	GCR_EXT_BUFFERS_CLEAR uint32 = 1 << 30    // Flush the transmit path: held for 20 µs, with loopback on and RXEN off, before a reset when STATUS.GIO does not clear.
+	GCR_EXT_MSIX_EN       uint32 = 1 << 31    // MSI-X for the virtual functions.
+)
+
+// Shifts of the fields of GCR_EXT.
+const (
+	GCR_EXT_VT_MODE_Shift = 0
 )
 
 // DCA_ID is at 11070. RO Requester id for direct cache access.
@@ -228,11 +272,15 @@ const DCA_CTRL uint32 = 0x11074
 
 // Fields of DCA_CTRL.
 const (
-	DCA_CTRL_DCA_DIS    uint32 = 1 << 0     // Off.
-	DCA_CTRL_MODE       uint32 = 0x0000001E // bits 4:1. Tag mode.
-	DCA_CTRL_MODE_Shift        = 1
-	DCA_CTRL_MODE_CB1   uint32 = 0 << 1 // legacy
-	DCA_CTRL_MODE_CB2   uint32 = 1 << 1 // version 1.0
+	DCA_CTRL_DCA_DIS  uint32 = 1 << 0     // Off.
+	DCA_CTRL_MODE     uint32 = 0x0000001E // bits 4:1. Tag mode.
+	DCA_CTRL_MODE_CB1 uint32 = 0 << 1     // legacy
+	DCA_CTRL_MODE_CB2 uint32 = 1 << 1     // version 1.0
+)
+
+// Shifts of the fields of DCA_CTRL.
+const (
+	DCA_CTRL_MODE_Shift = 1
 )
 
 // CIAA is at 11088. RW Address for reaching a virtual function's configuration space.
@@ -246,9 +294,13 @@ const BARCTRL uint32 = 0x110F4
 
 // Fields of BARCTRL.
 const (
-	BARCTRL_FLSIZE       uint32 = 0x00000700 // bits 10:8. Flash size.
-	BARCTRL_FLSIZE_Shift        = 8
-	BARCTRL_CSRSIZE      uint32 = 1 << 13 // Register space size.
+	BARCTRL_FLSIZE  uint32 = 0x00000700 // bits 10:8. Flash size.
+	BARCTRL_CSRSIZE uint32 = 1 << 13    // Register space size.
+)
+
+// Shifts of the fields of BARCTRL.
+const (
+	BARCTRL_FLSIZE_Shift = 8
 )
 
 // Interrupts
@@ -258,23 +310,27 @@ const EICR uint32 = 0x00800
 
 // Fields of EICR.
 const (
-	EICR_RTX_QUEUE       uint32 = 0x0000FFFF // bits 15:0. Queue causes, as IVAR assigns them.
-	EICR_RTX_QUEUE_Shift        = 0
-	EICR_FLOW_DIR        uint32 = 1 << 16 // Flow director exception.
-	EICR_RX_MISS         uint32 = 1 << 17 // A packet was missed: packet buffer full.
-	EICR_PCI             uint32 = 1 << 18 // PCI exception.
-	EICR_MAILBOX         uint32 = 1 << 19 // A virtual function's mailbox.
-	EICR_LSC             uint32 = 1 << 20 // Link status change; may come spuriously (specification update, software clarification 6).
-	EICR_LINKSEC         uint32 = 1 << 21 // LinkSec packet number threshold.
-	EICR_MNG             uint32 = 1 << 22 // Manageability event.
-	EICR_TS              uint32 = 1 << 23 // Thermal sensor (X540).
-	EICR_GPI_SDP0        uint32 = 1 << 24 // Pin SDP0.
-	EICR_GPI_SDP1        uint32 = 1 << 25 // Pin SDP1.
-	EICR_GPI_SDP2        uint32 = 1 << 26 // Pin SDP2.
-	EICR_ECC             uint32 = 1 << 28 // ECC error in the packet buffer.
-	EICR_DHER            uint32 = 1 << 29 // Descriptor handler error.
-	EICR_TCP_TIMER       uint32 = 1 << 30 // TCP timer.
-	EICR_OTHER           uint32 = 1 << 31 // Any cause other than a queue.
+	EICR_RTX_QUEUE uint32 = 0x0000FFFF // bits 15:0. Queue causes, as IVAR assigns them.
+	EICR_FLOW_DIR  uint32 = 1 << 16    // Flow director exception.
+	EICR_RX_MISS   uint32 = 1 << 17    // A packet was missed: packet buffer full.
+	EICR_PCI       uint32 = 1 << 18    // PCI exception.
+	EICR_MAILBOX   uint32 = 1 << 19    // A virtual function's mailbox.
+	EICR_LSC       uint32 = 1 << 20    // Link status change; may come spuriously (specification update, software clarification 6).
+	EICR_LINKSEC   uint32 = 1 << 21    // LinkSec packet number threshold.
+	EICR_MNG       uint32 = 1 << 22    // Manageability event.
+	EICR_TS        uint32 = 1 << 23    // Thermal sensor (X540).
+	EICR_GPI_SDP0  uint32 = 1 << 24    // Pin SDP0.
+	EICR_GPI_SDP1  uint32 = 1 << 25    // Pin SDP1.
+	EICR_GPI_SDP2  uint32 = 1 << 26    // Pin SDP2.
+	EICR_ECC       uint32 = 1 << 28    // ECC error in the packet buffer.
+	EICR_DHER      uint32 = 1 << 29    // Descriptor handler error.
+	EICR_TCP_TIMER uint32 = 1 << 30    // TCP timer.
+	EICR_OTHER     uint32 = 1 << 31    // Any cause other than a queue.
+)
+
+// Shifts of the fields of EICR.
+const (
+	EICR_RTX_QUEUE_Shift = 0
 )
 
 // EICS is at 00808. WO Sets causes in EICR by hand.
@@ -282,23 +338,27 @@ const EICS uint32 = 0x00808
 
 // Fields of EICS.
 const (
-	EICS_RTX_QUEUE       uint32 = 0x0000FFFF // bits 15:0. Queue causes, as IVAR assigns them.
-	EICS_RTX_QUEUE_Shift        = 0
-	EICS_FLOW_DIR        uint32 = 1 << 16 // Flow director exception.
-	EICS_RX_MISS         uint32 = 1 << 17 // A packet was missed: packet buffer full.
-	EICS_PCI             uint32 = 1 << 18 // PCI exception.
-	EICS_MAILBOX         uint32 = 1 << 19 // A virtual function's mailbox.
-	EICS_LSC             uint32 = 1 << 20 // Link status change; may come spuriously (specification update, software clarification 6).
-	EICS_LINKSEC         uint32 = 1 << 21 // LinkSec packet number threshold.
-	EICS_MNG             uint32 = 1 << 22 // Manageability event.
-	EICS_TS              uint32 = 1 << 23 // Thermal sensor (X540).
-	EICS_GPI_SDP0        uint32 = 1 << 24 // Pin SDP0.
-	EICS_GPI_SDP1        uint32 = 1 << 25 // Pin SDP1.
-	EICS_GPI_SDP2        uint32 = 1 << 26 // Pin SDP2.
-	EICS_ECC             uint32 = 1 << 28 // ECC error in the packet buffer.
-	EICS_DHER            uint32 = 1 << 29 // Descriptor handler error.
-	EICS_TCP_TIMER       uint32 = 1 << 30 // TCP timer.
-	EICS_OTHER           uint32 = 1 << 31 // Any cause other than a queue.
+	EICS_RTX_QUEUE uint32 = 0x0000FFFF // bits 15:0. Queue causes, as IVAR assigns them.
+	EICS_FLOW_DIR  uint32 = 1 << 16    // Flow director exception.
+	EICS_RX_MISS   uint32 = 1 << 17    // A packet was missed: packet buffer full.
+	EICS_PCI       uint32 = 1 << 18    // PCI exception.
+	EICS_MAILBOX   uint32 = 1 << 19    // A virtual function's mailbox.
+	EICS_LSC       uint32 = 1 << 20    // Link status change; may come spuriously (specification update, software clarification 6).
+	EICS_LINKSEC   uint32 = 1 << 21    // LinkSec packet number threshold.
+	EICS_MNG       uint32 = 1 << 22    // Manageability event.
+	EICS_TS        uint32 = 1 << 23    // Thermal sensor (X540).
+	EICS_GPI_SDP0  uint32 = 1 << 24    // Pin SDP0.
+	EICS_GPI_SDP1  uint32 = 1 << 25    // Pin SDP1.
+	EICS_GPI_SDP2  uint32 = 1 << 26    // Pin SDP2.
+	EICS_ECC       uint32 = 1 << 28    // ECC error in the packet buffer.
+	EICS_DHER      uint32 = 1 << 29    // Descriptor handler error.
+	EICS_TCP_TIMER uint32 = 1 << 30    // TCP timer.
+	EICS_OTHER     uint32 = 1 << 31    // Any cause other than a queue.
+)
+
+// Shifts of the fields of EICS.
+const (
+	EICS_RTX_QUEUE_Shift = 0
 )
 
 // EIMS is at 00880. W1S Interrupt mask: a written 1 enables a cause, a 0 does nothing; a read gives the mask.
@@ -306,23 +366,27 @@ const EIMS uint32 = 0x00880
 
 // Fields of EIMS.
 const (
-	EIMS_RTX_QUEUE       uint32 = 0x0000FFFF // bits 15:0. Queue causes, as IVAR assigns them.
-	EIMS_RTX_QUEUE_Shift        = 0
-	EIMS_FLOW_DIR        uint32 = 1 << 16 // Flow director exception.
-	EIMS_RX_MISS         uint32 = 1 << 17 // A packet was missed: packet buffer full.
-	EIMS_PCI             uint32 = 1 << 18 // PCI exception.
-	EIMS_MAILBOX         uint32 = 1 << 19 // A virtual function's mailbox.
-	EIMS_LSC             uint32 = 1 << 20 // Link status change; may come spuriously (specification update, software clarification 6).
-	EIMS_LINKSEC         uint32 = 1 << 21 // LinkSec packet number threshold.
-	EIMS_MNG             uint32 = 1 << 22 // Manageability event.
-	EIMS_TS              uint32 = 1 << 23 // Thermal sensor (X540).
-	EIMS_GPI_SDP0        uint32 = 1 << 24 // Pin SDP0.
-	EIMS_GPI_SDP1        uint32 = 1 << 25 // Pin SDP1.
-	EIMS_GPI_SDP2        uint32 = 1 << 26 // Pin SDP2.
-	EIMS_ECC             uint32 = 1 << 28 // ECC error in the packet buffer.
-	EIMS_DHER            uint32 = 1 << 29 // Descriptor handler error.
-	EIMS_TCP_TIMER       uint32 = 1 << 30 // TCP timer.
-	EIMS_OTHER           uint32 = 1 << 31 // Any cause other than a queue.
+	EIMS_RTX_QUEUE uint32 = 0x0000FFFF // bits 15:0. Queue causes, as IVAR assigns them.
+	EIMS_FLOW_DIR  uint32 = 1 << 16    // Flow director exception.
+	EIMS_RX_MISS   uint32 = 1 << 17    // A packet was missed: packet buffer full.
+	EIMS_PCI       uint32 = 1 << 18    // PCI exception.
+	EIMS_MAILBOX   uint32 = 1 << 19    // A virtual function's mailbox.
+	EIMS_LSC       uint32 = 1 << 20    // Link status change; may come spuriously (specification update, software clarification 6).
+	EIMS_LINKSEC   uint32 = 1 << 21    // LinkSec packet number threshold.
+	EIMS_MNG       uint32 = 1 << 22    // Manageability event.
+	EIMS_TS        uint32 = 1 << 23    // Thermal sensor (X540).
+	EIMS_GPI_SDP0  uint32 = 1 << 24    // Pin SDP0.
+	EIMS_GPI_SDP1  uint32 = 1 << 25    // Pin SDP1.
+	EIMS_GPI_SDP2  uint32 = 1 << 26    // Pin SDP2.
+	EIMS_ECC       uint32 = 1 << 28    // ECC error in the packet buffer.
+	EIMS_DHER      uint32 = 1 << 29    // Descriptor handler error.
+	EIMS_TCP_TIMER uint32 = 1 << 30    // TCP timer.
+	EIMS_OTHER     uint32 = 1 << 31    // Any cause other than a queue.
+)
+
+// Shifts of the fields of EIMS.
+const (
+	EIMS_RTX_QUEUE_Shift = 0
 )
 
 // EIMC is at 00888. WO A written 1 disables a cause in EIMS.
@@ -330,23 +394,27 @@ const EIMC uint32 = 0x00888
 
 // Fields of EIMC.
 const (
-	EIMC_RTX_QUEUE       uint32 = 0x0000FFFF // bits 15:0. Queue causes, as IVAR assigns them.
-	EIMC_RTX_QUEUE_Shift        = 0
-	EIMC_FLOW_DIR        uint32 = 1 << 16 // Flow director exception.
-	EIMC_RX_MISS         uint32 = 1 << 17 // A packet was missed: packet buffer full.
-	EIMC_PCI             uint32 = 1 << 18 // PCI exception.
-	EIMC_MAILBOX         uint32 = 1 << 19 // A virtual function's mailbox.
-	EIMC_LSC             uint32 = 1 << 20 // Link status change; may come spuriously (specification update, software clarification 6).
-	EIMC_LINKSEC         uint32 = 1 << 21 // LinkSec packet number threshold.
-	EIMC_MNG             uint32 = 1 << 22 // Manageability event.
-	EIMC_TS              uint32 = 1 << 23 // Thermal sensor (X540).
-	EIMC_GPI_SDP0        uint32 = 1 << 24 // Pin SDP0.
-	EIMC_GPI_SDP1        uint32 = 1 << 25 // Pin SDP1.
-	EIMC_GPI_SDP2        uint32 = 1 << 26 // Pin SDP2.
-	EIMC_ECC             uint32 = 1 << 28 // ECC error in the packet buffer.
-	EIMC_DHER            uint32 = 1 << 29 // Descriptor handler error.
-	EIMC_TCP_TIMER       uint32 = 1 << 30 // TCP timer.
-	EIMC_OTHER           uint32 = 1 << 31 // Any cause other than a queue.
+	EIMC_RTX_QUEUE uint32 = 0x0000FFFF // bits 15:0. Queue causes, as IVAR assigns them.
+	EIMC_FLOW_DIR  uint32 = 1 << 16    // Flow director exception.
+	EIMC_RX_MISS   uint32 = 1 << 17    // A packet was missed: packet buffer full.
+	EIMC_PCI       uint32 = 1 << 18    // PCI exception.
+	EIMC_MAILBOX   uint32 = 1 << 19    // A virtual function's mailbox.
+	EIMC_LSC       uint32 = 1 << 20    // Link status change; may come spuriously (specification update, software clarification 6).
+	EIMC_LINKSEC   uint32 = 1 << 21    // LinkSec packet number threshold.
+	EIMC_MNG       uint32 = 1 << 22    // Manageability event.
+	EIMC_TS        uint32 = 1 << 23    // Thermal sensor (X540).
+	EIMC_GPI_SDP0  uint32 = 1 << 24    // Pin SDP0.
+	EIMC_GPI_SDP1  uint32 = 1 << 25    // Pin SDP1.
+	EIMC_GPI_SDP2  uint32 = 1 << 26    // Pin SDP2.
+	EIMC_ECC       uint32 = 1 << 28    // ECC error in the packet buffer.
+	EIMC_DHER      uint32 = 1 << 29    // Descriptor handler error.
+	EIMC_TCP_TIMER uint32 = 1 << 30    // TCP timer.
+	EIMC_OTHER     uint32 = 1 << 31    // Any cause other than a queue.
+)
+
+// Shifts of the fields of EIMC.
+const (
+	EIMC_RTX_QUEUE_Shift = 0
 )
 
 // EIAC is at 00810. RW Causes that clear themselves when their MSI-X message goes out.
@@ -354,23 +422,27 @@ const EIAC uint32 = 0x00810
 
 // Fields of EIAC.
 const (
-	EIAC_RTX_QUEUE       uint32 = 0x0000FFFF // bits 15:0. Queue causes, as IVAR assigns them.
-	EIAC_RTX_QUEUE_Shift        = 0
-	EIAC_FLOW_DIR        uint32 = 1 << 16 // Flow director exception.
-	EIAC_RX_MISS         uint32 = 1 << 17 // A packet was missed: packet buffer full.
-	EIAC_PCI             uint32 = 1 << 18 // PCI exception.
-	EIAC_MAILBOX         uint32 = 1 << 19 // A virtual function's mailbox.
-	EIAC_LSC             uint32 = 1 << 20 // Link status change; may come spuriously (specification update, software clarification 6).
-	EIAC_LINKSEC         uint32 = 1 << 21 // LinkSec packet number threshold.
-	EIAC_MNG             uint32 = 1 << 22 // Manageability event.
-	EIAC_TS              uint32 = 1 << 23 // Thermal sensor (X540).
-	EIAC_GPI_SDP0        uint32 = 1 << 24 // Pin SDP0.
-	EIAC_GPI_SDP1        uint32 = 1 << 25 // Pin SDP1.
-	EIAC_GPI_SDP2        uint32 = 1 << 26 // Pin SDP2.
-	EIAC_ECC             uint32 = 1 << 28 // ECC error in the packet buffer.
-	EIAC_DHER            uint32 = 1 << 29 // Descriptor handler error.
-	EIAC_TCP_TIMER       uint32 = 1 << 30 // TCP timer.
-	EIAC_OTHER           uint32 = 1 << 31 // Any cause other than a queue.
+	EIAC_RTX_QUEUE uint32 = 0x0000FFFF // bits 15:0. Queue causes, as IVAR assigns them.
+	EIAC_FLOW_DIR  uint32 = 1 << 16    // Flow director exception.
+	EIAC_RX_MISS   uint32 = 1 << 17    // A packet was missed: packet buffer full.
+	EIAC_PCI       uint32 = 1 << 18    // PCI exception.
+	EIAC_MAILBOX   uint32 = 1 << 19    // A virtual function's mailbox.
+	EIAC_LSC       uint32 = 1 << 20    // Link status change; may come spuriously (specification update, software clarification 6).
+	EIAC_LINKSEC   uint32 = 1 << 21    // LinkSec packet number threshold.
+	EIAC_MNG       uint32 = 1 << 22    // Manageability event.
+	EIAC_TS        uint32 = 1 << 23    // Thermal sensor (X540).
+	EIAC_GPI_SDP0  uint32 = 1 << 24    // Pin SDP0.
+	EIAC_GPI_SDP1  uint32 = 1 << 25    // Pin SDP1.
+	EIAC_GPI_SDP2  uint32 = 1 << 26    // Pin SDP2.
+	EIAC_ECC       uint32 = 1 << 28    // ECC error in the packet buffer.
+	EIAC_DHER      uint32 = 1 << 29    // Descriptor handler error.
+	EIAC_TCP_TIMER uint32 = 1 << 30    // TCP timer.
+	EIAC_OTHER     uint32 = 1 << 31    // Any cause other than a queue.
+)
+
+// Shifts of the fields of EIAC.
+const (
+	EIAC_RTX_QUEUE_Shift = 0
 )
 
 // EIAM is at 00890. RW Causes that mask themselves when they are raised or read.
@@ -378,23 +450,27 @@ const EIAM uint32 = 0x00890
 
 // Fields of EIAM.
 const (
-	EIAM_RTX_QUEUE       uint32 = 0x0000FFFF // bits 15:0. Queue causes, as IVAR assigns them.
-	EIAM_RTX_QUEUE_Shift        = 0
-	EIAM_FLOW_DIR        uint32 = 1 << 16 // Flow director exception.
-	EIAM_RX_MISS         uint32 = 1 << 17 // A packet was missed: packet buffer full.
-	EIAM_PCI             uint32 = 1 << 18 // PCI exception.
-	EIAM_MAILBOX         uint32 = 1 << 19 // A virtual function's mailbox.
-	EIAM_LSC             uint32 = 1 << 20 // Link status change; may come spuriously (specification update, software clarification 6).
-	EIAM_LINKSEC         uint32 = 1 << 21 // LinkSec packet number threshold.
-	EIAM_MNG             uint32 = 1 << 22 // Manageability event.
-	EIAM_TS              uint32 = 1 << 23 // Thermal sensor (X540).
-	EIAM_GPI_SDP0        uint32 = 1 << 24 // Pin SDP0.
-	EIAM_GPI_SDP1        uint32 = 1 << 25 // Pin SDP1.
-	EIAM_GPI_SDP2        uint32 = 1 << 26 // Pin SDP2.
-	EIAM_ECC             uint32 = 1 << 28 // ECC error in the packet buffer.
-	EIAM_DHER            uint32 = 1 << 29 // Descriptor handler error.
-	EIAM_TCP_TIMER       uint32 = 1 << 30 // TCP timer.
-	EIAM_OTHER           uint32 = 1 << 31 // Any cause other than a queue.
+	EIAM_RTX_QUEUE uint32 = 0x0000FFFF // bits 15:0. Queue causes, as IVAR assigns them.
+	EIAM_FLOW_DIR  uint32 = 1 << 16    // Flow director exception.
+	EIAM_RX_MISS   uint32 = 1 << 17    // A packet was missed: packet buffer full.
+	EIAM_PCI       uint32 = 1 << 18    // PCI exception.
+	EIAM_MAILBOX   uint32 = 1 << 19    // A virtual function's mailbox.
+	EIAM_LSC       uint32 = 1 << 20    // Link status change; may come spuriously (specification update, software clarification 6).
+	EIAM_LINKSEC   uint32 = 1 << 21    // LinkSec packet number threshold.
+	EIAM_MNG       uint32 = 1 << 22    // Manageability event.
+	EIAM_TS        uint32 = 1 << 23    // Thermal sensor (X540).
+	EIAM_GPI_SDP0  uint32 = 1 << 24    // Pin SDP0.
+	EIAM_GPI_SDP1  uint32 = 1 << 25    // Pin SDP1.
+	EIAM_GPI_SDP2  uint32 = 1 << 26    // Pin SDP2.
+	EIAM_ECC       uint32 = 1 << 28    // ECC error in the packet buffer.
+	EIAM_DHER      uint32 = 1 << 29    // Descriptor handler error.
+	EIAM_TCP_TIMER uint32 = 1 << 30    // TCP timer.
+	EIAM_OTHER     uint32 = 1 << 31    // Any cause other than a queue.
+)
+
+// Shifts of the fields of EIAM.
+const (
+	EIAM_RTX_QUEUE_Shift = 0
 )
 
 // EITRSEL is at 00894. RW Which EITR registers the VFs' vectors use.
@@ -460,10 +536,14 @@ const EITR_Count = 129
 
 // Fields of EITR.
 const (
-	EITR_INTERVAL       uint32 = 0x00000FF8 // bits 11:3. In units of 2.048 µs at 10 Gb/s (the whole masked register value is 1/8 of that unit). 0: no limit.
-	EITR_INTERVAL_Shift        = 3
-	EITR_LLI_MOD        uint32 = 1 << 15 // Moderate low-latency interrupts too.
-	EITR_CNT_WDIS       uint32 = 1 << 31 // Do not write the running counter.
+	EITR_INTERVAL uint32 = 0x00000FF8 // bits 11:3. In units of 2.048 µs at 10 Gb/s (the whole masked register value is 1/8 of that unit). 0: no limit.
+	EITR_LLI_MOD  uint32 = 1 << 15    // Moderate low-latency interrupts too.
+	EITR_CNT_WDIS uint32 = 1 << 31    // Do not write the running counter.
+)
+
+// Shifts of the fields of EITR.
+const (
+	EITR_INTERVAL_Shift = 3
 )
 
 // IVAR is at 00900 + 4·n for n<64. RW Assigns queue causes to vectors: register n holds four bytes, for queues 2n and 2n+1.
@@ -480,17 +560,21 @@ const IVAR_Count = 64
 // Fields of IVAR.
 const (
 	IVAR_RX0       uint32 = 0x0000003F // bits 5:0. Vector of receive queue 2n.
-	IVAR_RX0_Shift        = 0
 	IVAR_RX0_VALID uint32 = 1 << 7     // In use.
 	IVAR_TX0       uint32 = 0x00003F00 // bits 13:8. Vector of transmit queue 2n.
-	IVAR_TX0_Shift        = 8
 	IVAR_TX0_VALID uint32 = 1 << 15    // In use.
 	IVAR_RX1       uint32 = 0x003F0000 // bits 21:16. Vector of receive queue 2n+1.
-	IVAR_RX1_Shift        = 16
 	IVAR_RX1_VALID uint32 = 1 << 23    // In use.
 	IVAR_TX1       uint32 = 0x3F000000 // bits 29:24. Vector of transmit queue 2n+1.
-	IVAR_TX1_Shift        = 24
-	IVAR_TX1_VALID uint32 = 1 << 31 // In use.
+	IVAR_TX1_VALID uint32 = 1 << 31    // In use.
+)
+
+// Shifts of the fields of IVAR.
+const (
+	IVAR_RX0_Shift = 0
+	IVAR_TX0_Shift = 8
+	IVAR_RX1_Shift = 16
+	IVAR_TX1_Shift = 24
 )
 
 // IVAR_MISC is at 00A00. RW Assigns the causes that are no queue's to vectors.
@@ -499,11 +583,15 @@ const IVAR_MISC uint32 = 0x00A00
 // Fields of IVAR_MISC.
 const (
 	IVAR_MISC_TCP         uint32 = 0x0000007F // bits 6:0. Vector of the TCP timer.
-	IVAR_MISC_TCP_Shift          = 0
 	IVAR_MISC_TCP_VALID   uint32 = 1 << 7     // In use.
 	IVAR_MISC_OTHER       uint32 = 0x00007F00 // bits 14:8. Vector of all other causes.
-	IVAR_MISC_OTHER_Shift        = 8
-	IVAR_MISC_OTHER_VALID uint32 = 1 << 15 // In use.
+	IVAR_MISC_OTHER_VALID uint32 = 1 << 15    // In use.
+)
+
+// Shifts of the fields of IVAR_MISC.
+const (
+	IVAR_MISC_TCP_Shift   = 0
+	IVAR_MISC_OTHER_Shift = 8
 )
 
 // GPIE is at 00898. RW General purpose interrupt enable: how interrupts work at all.
@@ -511,22 +599,26 @@ const GPIE uint32 = 0x00898
 
 // Fields of GPIE.
 const (
-	GPIE_SDP0            uint32 = 1 << 0     // Interrupt on pin SDP0.
-	GPIE_SDP1            uint32 = 1 << 1     // Interrupt on pin SDP1.
-	GPIE_SDP2            uint32 = 1 << 2     // Interrupt on pin SDP2.
-	GPIE_MSIX_MODE       uint32 = 1 << 4     // Several MSI-X vectors.
-	GPIE_OCD             uint32 = 1 << 5     // Other clear disable: a read of EICR clears only what EIAC does not.
-	GPIE_EIMEN           uint32 = 1 << 6     // Immediate interrupt on EICS.
-	GPIE_RSC_DELAY       uint32 = 0x00003800 // bits 13:11. Delay of coalesced segments behind the interrupt timer.
-	GPIE_RSC_DELAY_Shift        = 11
-	GPIE_VTMODE          uint32 = 0x0000C000 // bits 15:14. Pools.
-	GPIE_VTMODE_Shift           = 14
-	GPIE_VTMODE_NONE     uint32 = 0 << 14 // none
-	GPIE_VTMODE_16       uint32 = 1 << 14 // 16 VFs, 8 queues each
-	GPIE_VTMODE_32       uint32 = 2 << 14 // 32 VFs, 4 queues each
-	GPIE_VTMODE_64       uint32 = 3 << 14 // 64 VFs, 2 queues each
-	GPIE_EIAME           uint32 = 1 << 30 // Auto-mask as EIAM says when a message goes out.
-	GPIE_PBA_SUPPORT     uint32 = 1 << 31 // Pending bits are kept.
+	GPIE_SDP0        uint32 = 1 << 0     // Interrupt on pin SDP0.
+	GPIE_SDP1        uint32 = 1 << 1     // Interrupt on pin SDP1.
+	GPIE_SDP2        uint32 = 1 << 2     // Interrupt on pin SDP2.
+	GPIE_MSIX_MODE   uint32 = 1 << 4     // Several MSI-X vectors.
+	GPIE_OCD         uint32 = 1 << 5     // Other clear disable: a read of EICR clears only what EIAC does not.
+	GPIE_EIMEN       uint32 = 1 << 6     // Immediate interrupt on EICS.
+	GPIE_RSC_DELAY   uint32 = 0x00003800 // bits 13:11. Delay of coalesced segments behind the interrupt timer.
+	GPIE_VTMODE      uint32 = 0x0000C000 // bits 15:14. Pools.
+	GPIE_VTMODE_NONE uint32 = 0 << 14    // none
+	GPIE_VTMODE_16   uint32 = 1 << 14    // 16 VFs, 8 queues each
+	GPIE_VTMODE_32   uint32 = 2 << 14    // 32 VFs, 4 queues each
+	GPIE_VTMODE_64   uint32 = 3 << 14    // 64 VFs, 2 queues each
+	GPIE_EIAME       uint32 = 1 << 30    // Auto-mask as EIAM says when a message goes out.
+	GPIE_PBA_SUPPORT uint32 = 1 << 31    // Pending bits are kept.
+)
+
+// Shifts of the fields of GPIE.
+const (
+	GPIE_RSC_DELAY_Shift = 11
+	GPIE_VTMODE_Shift    = 14
 )
 
 // Flow control
@@ -558,9 +650,13 @@ const FCRTL_Count = 8
 
 // Fields of FCRTL.
 const (
-	FCRTL_RTL       uint32 = 0x0007FFF0 // bits 18:4. Threshold; the masked register value is in bytes.
-	FCRTL_RTL_Shift        = 4
-	FCRTL_XONE      uint32 = 1 << 31 // Send XON.
+	FCRTL_RTL  uint32 = 0x0007FFF0 // bits 18:4. Threshold; the masked register value is in bytes.
+	FCRTL_XONE uint32 = 1 << 31    // Send XON.
+)
+
+// Shifts of the fields of FCRTL.
+const (
+	FCRTL_RTL_Shift = 4
 )
 
 // PXON2OFFCNT is at 03240 + 4·n for n<8. RC Priority XON to XOFF transitions, per class.
@@ -587,9 +683,13 @@ const FCRTH_Count = 8
 
 // Fields of FCRTH.
 const (
-	FCRTH_RTH       uint32 = 0x0007FFF0 // bits 18:4. Threshold; the masked register value is in bytes.
-	FCRTH_RTH_Shift        = 4
-	FCRTH_FCEN      uint32 = 1 << 31 // Flow control for this packet buffer.
+	FCRTH_RTH  uint32 = 0x0007FFF0 // bits 18:4. Threshold; the masked register value is in bytes.
+	FCRTH_FCEN uint32 = 1 << 31    // Flow control for this packet buffer.
+)
+
+// Shifts of the fields of FCRTH.
+const (
+	FCRTH_RTH_Shift = 4
 )
 
 // FCRTV is at 032A0. RW Refresh time of a pause.
@@ -609,9 +709,13 @@ const TFCS uint32 = 0x0CE00
 
 // Fields of TFCS.
 const (
-	TFCS_TXOFF          uint32 = 1 << 0     // The partner has stopped us.
-	TFCS_TXOFF_TC       uint32 = 0x0000FF00 // bits 15:8. The same per class.
-	TFCS_TXOFF_TC_Shift        = 8
+	TFCS_TXOFF    uint32 = 1 << 0     // The partner has stopped us.
+	TFCS_TXOFF_TC uint32 = 0x0000FF00 // bits 15:8. The same per class.
+)
+
+// Shifts of the fields of TFCS.
+const (
+	TFCS_TXOFF_TC_Shift = 8
 )
 
 // Receive rings and DMA
@@ -706,18 +810,22 @@ const SRRCTL_Count = 128
 // Fields of SRRCTL.
 const (
 	SRRCTL_BSIZEPKT                  uint32 = 0x0000001F // bits 4:0. Packet buffer size in KiB.
-	SRRCTL_BSIZEPKT_Shift                   = 0
 	SRRCTL_BSIZEHDR                  uint32 = 0x00003F00 // bits 13:8. Header buffer size in units of 64 bytes.
-	SRRCTL_BSIZEHDR_Shift                   = 8
 	SRRCTL_RDMTS                     uint32 = 0x01C00000 // bits 24:22. Free descriptors at which a low-latency interrupt is due.
-	SRRCTL_RDMTS_Shift                      = 22
 	SRRCTL_DESCTYPE                  uint32 = 0x0E000000 // bits 27:25. Descriptor type.
-	SRRCTL_DESCTYPE_Shift                   = 25
-	SRRCTL_DESCTYPE_LEGACY           uint32 = 0 << 25 // legacy
-	SRRCTL_DESCTYPE_ADV_ONEBUF       uint32 = 1 << 25 // advanced, one buffer
-	SRRCTL_DESCTYPE_HDR_SPLIT        uint32 = 2 << 25 // advanced, header split
-	SRRCTL_DESCTYPE_HDR_SPLIT_ALWAYS uint32 = 5 << 25 // advanced, the header buffer is always used
-	SRRCTL_DROP_EN                   uint32 = 1 << 28 // With no descriptor left drop for this queue only (counted in QPRDC); when clear, the packet buffer fills and every queue stalls.
+	SRRCTL_DESCTYPE_LEGACY           uint32 = 0 << 25    // legacy
+	SRRCTL_DESCTYPE_ADV_ONEBUF       uint32 = 1 << 25    // advanced, one buffer
+	SRRCTL_DESCTYPE_HDR_SPLIT        uint32 = 2 << 25    // advanced, header split
+	SRRCTL_DESCTYPE_HDR_SPLIT_ALWAYS uint32 = 5 << 25    // advanced, the header buffer is always used
+	SRRCTL_DROP_EN                   uint32 = 1 << 28    // With no descriptor left drop for this queue only (counted in QPRDC); when clear, the packet buffer fills and every queue stalls.
+)
+
+// Shifts of the fields of SRRCTL.
+const (
+	SRRCTL_BSIZEPKT_Shift = 0
+	SRRCTL_BSIZEHDR_Shift = 8
+	SRRCTL_RDMTS_Shift    = 22
+	SRRCTL_DESCTYPE_Shift = 25
 )
 
 // DCA_RXCTRL is at 02200 + 4·n for n<16, 0140C + 40·(n−16) for n<64, 0D00C + 40·(n−64) for n<128; also 0100C + 40·n for n<16. RW Direct cache access and ordering of a receive queue.
@@ -747,7 +855,11 @@ const (
 	DCA_RXCTRL_DATA_WRO_EN uint32 = 1 << 13    // Relaxed ordering of payload writes.
 	DCA_RXCTRL_HEAD_WRO_EN uint32 = 1 << 15    // Relaxed ordering of header writes.
 	DCA_RXCTRL_CPUID       uint32 = 0xFF000000 // bits 31:24. Target of the cache hints.
-	DCA_RXCTRL_CPUID_Shift        = 24
+)
+
+// Shifts of the fields of DCA_RXCTRL.
+const (
+	DCA_RXCTRL_CPUID_Shift = 24
 )
 
 // RXDCTL is at 01028 + 40·n for n<64, 0D028 + 40·(n−64) for n<128. RW Receive queue control.
@@ -766,12 +878,16 @@ const RXDCTL_Count = 128
 
 // Fields of RXDCTL.
 const (
-	RXDCTL_RLPML       uint32 = 0x00003FFF // bits 13:0. Longest packet.
-	RXDCTL_RLPML_Shift        = 0
-	RXDCTL_RLPML_EN    uint32 = 1 << 15 // RLPML counts.
-	RXDCTL_ENABLE      uint32 = 1 << 25 // Queue on; poll until it reads back as written.
-	RXDCTL_SWFLSH      uint32 = 1 << 26 // Write descriptors back now. Clears itself.
-	RXDCTL_VME         uint32 = 1 << 30 // Strip the VLAN tag into the descriptor.
+	RXDCTL_RLPML    uint32 = 0x00003FFF // bits 13:0. Longest packet.
+	RXDCTL_RLPML_EN uint32 = 1 << 15    // RLPML counts.
+	RXDCTL_ENABLE   uint32 = 1 << 25    // Queue on; poll until it reads back as written.
+	RXDCTL_SWFLSH   uint32 = 1 << 26    // Write descriptors back now. Clears itself.
+	RXDCTL_VME      uint32 = 1 << 30    // Strip the VLAN tag into the descriptor.
+)
+
+// Shifts of the fields of RXDCTL.
+const (
+	RXDCTL_RLPML_Shift = 0
 )
 
 // RSCCTL is at 0102C + 40·n for n<64, 0D02C + 40·(n−64) for n<128. RW Receive side coalescing of a queue.
@@ -790,13 +906,17 @@ const RSCCTL_Count = 128
 
 // Fields of RSCCTL.
 const (
-	RSCCTL_RSCEN         uint32 = 1 << 0     // Coalesce.
-	RSCCTL_MAXDESC       uint32 = 0x0000000C // bits 3:2. Most descriptors of one coalesced packet; times the buffer size it must stay below 64 KiB.
-	RSCCTL_MAXDESC_Shift        = 2
-	RSCCTL_MAXDESC_1     uint32 = 0 << 2
-	RSCCTL_MAXDESC_4     uint32 = 1 << 2
-	RSCCTL_MAXDESC_8     uint32 = 2 << 2
-	RSCCTL_MAXDESC_16    uint32 = 3 << 2
+	RSCCTL_RSCEN      uint32 = 1 << 0     // Coalesce.
+	RSCCTL_MAXDESC    uint32 = 0x0000000C // bits 3:2. Most descriptors of one coalesced packet; times the buffer size it must stay below 64 KiB.
+	RSCCTL_MAXDESC_1  uint32 = 0 << 2
+	RSCCTL_MAXDESC_4  uint32 = 1 << 2
+	RSCCTL_MAXDESC_8  uint32 = 2 << 2
+	RSCCTL_MAXDESC_16 uint32 = 3 << 2
+)
+
+// Shifts of the fields of RSCCTL.
+const (
+	RSCCTL_MAXDESC_Shift = 2
 )
 
 // RQSMR is at 02300 + 4·n for n<32. RW Which of the 16 counter sets counts receive queues 4n…4n+3.
@@ -812,14 +932,18 @@ const RQSMR_Count = 32
 
 // Fields of RQSMR.
 const (
-	RQSMR_Q0       uint32 = 0x0000000F // bits 3:0. Set of queue 4n.
-	RQSMR_Q0_Shift        = 0
-	RQSMR_Q1       uint32 = 0x00000F00 // bits 11:8. Set of queue 4n+1.
-	RQSMR_Q1_Shift        = 8
-	RQSMR_Q2       uint32 = 0x000F0000 // bits 19:16. Set of queue 4n+2.
-	RQSMR_Q2_Shift        = 16
-	RQSMR_Q3       uint32 = 0x0F000000 // bits 27:24. Set of queue 4n+3.
-	RQSMR_Q3_Shift        = 24
+	RQSMR_Q0 uint32 = 0x0000000F // bits 3:0. Set of queue 4n.
+	RQSMR_Q1 uint32 = 0x00000F00 // bits 11:8. Set of queue 4n+1.
+	RQSMR_Q2 uint32 = 0x000F0000 // bits 19:16. Set of queue 4n+2.
+	RQSMR_Q3 uint32 = 0x0F000000 // bits 27:24. Set of queue 4n+3.
+)
+
+// Shifts of the fields of RQSMR.
+const (
+	RQSMR_Q0_Shift = 0
+	RQSMR_Q1_Shift = 8
+	RQSMR_Q2_Shift = 16
+	RQSMR_Q3_Shift = 24
 )
 
 // RDRXCTL is at 02F00. RW Receive DMA control.
@@ -827,13 +951,17 @@ const RDRXCTL uint32 = 0x02F00
 
 // Fields of RDRXCTL.
 const (
-	RDRXCTL_CRCSTRIP          uint32 = 1 << 1     // Strip the FCS; must equal HLREG0.RXCRCSTRP.
-	RDRXCTL_DMAIDONE          uint32 = 1 << 3     // The receive DMA is ready after a reset.
-	RDRXCTL_AGGDIS            uint32 = 1 << 16    // Aggregation off.
-	RDRXCTL_RSCFRSTSIZE       uint32 = 0x003E0000 // bits 21:17. Write 0.
-	RDRXCTL_RSCFRSTSIZE_Shift        = 17
-	RDRXCTL_RSCACKC           uint32 = 1 << 25 // Write 1.
-	RDRXCTL_FCOE_WRFIX        uint32 = 1 << 26 // Write 1.
+	RDRXCTL_CRCSTRIP    uint32 = 1 << 1     // Strip the FCS; must equal HLREG0.RXCRCSTRP.
+	RDRXCTL_DMAIDONE    uint32 = 1 << 3     // The receive DMA is ready after a reset.
+	RDRXCTL_AGGDIS      uint32 = 1 << 16    // Aggregation off.
+	RDRXCTL_RSCFRSTSIZE uint32 = 0x003E0000 // bits 21:17. Write 0.
+	RDRXCTL_RSCACKC     uint32 = 1 << 25    // Write 1.
+	RDRXCTL_FCOE_WRFIX  uint32 = 1 << 26    // Write 1.
+)
+
+// Shifts of the fields of RDRXCTL.
+const (
+	RDRXCTL_RSCFRSTSIZE_Shift = 17
 )
 
 // QDE is at 02F04. RW Drop enable per queue for virtualisation (PFQDE); reaches queues by index.
@@ -841,11 +969,15 @@ const QDE uint32 = 0x02F04
 
 // Fields of QDE.
 const (
-	QDE_ENABLE    uint32 = 1 << 0     // Drop when the queue has no descriptor.
-	QDE_IDX       uint32 = 0x00007F00 // bits 14:8. Queue.
-	QDE_IDX_Shift        = 8
-	QDE_WRITE     uint32 = 1 << 16 // Write the entry.
-	QDE_READ      uint32 = 1 << 17 // Read the entry.
+	QDE_ENABLE uint32 = 1 << 0     // Drop when the queue has no descriptor.
+	QDE_IDX    uint32 = 0x00007F00 // bits 14:8. Queue.
+	QDE_WRITE  uint32 = 1 << 16    // Write the entry.
+	QDE_READ   uint32 = 1 << 17    // Read the entry.
+)
+
+// Shifts of the fields of QDE.
+const (
+	QDE_IDX_Shift = 8
 )
 
 // RXCTRL is at 03000. RW Receive control.
@@ -861,9 +993,13 @@ const RSCDBU uint32 = 0x03028
 
 // Fields of RSCDBU.
 const (
-	RSCDBU_RSCSMALDIS       uint32 = 0x0000007F // bits 6:0. No coalescing of small packets.
-	RSCDBU_RSCSMALDIS_Shift        = 0
-	RSCDBU_RSCACKDIS        uint32 = 1 << 7 // No coalescing of acknowledgements.
+	RSCDBU_RSCSMALDIS uint32 = 0x0000007F // bits 6:0. No coalescing of small packets.
+	RSCDBU_RSCACKDIS  uint32 = 1 << 7     // No coalescing of acknowledgements.
+)
+
+// Shifts of the fields of RSCDBU.
+const (
+	RSCDBU_RSCSMALDIS_Shift = 0
 )
 
 // RXMEMWRAP is at 03190. RO Per packet buffer: wrap counter (3 bits) and empty flag.
@@ -882,8 +1018,12 @@ const RXPBSIZE_Count = 8
 
 // Fields of RXPBSIZE.
 const (
-	RXPBSIZE_SIZE       uint32 = 0x000FFC00 // bits 19:10. Size in KiB, so that the masked register value is in bytes.
-	RXPBSIZE_SIZE_Shift        = 10
+	RXPBSIZE_SIZE uint32 = 0x000FFC00 // bits 19:10. Size in KiB, so that the masked register value is in bytes.
+)
+
+// Shifts of the fields of RXPBSIZE.
+const (
+	RXPBSIZE_SIZE_Shift = 10
 )
 
 // Receive filters
@@ -902,14 +1042,18 @@ const RFCTL uint32 = 0x05008
 
 // Fields of RFCTL.
 const (
-	RFCTL_RSC_DIS       uint32 = 1 << 5     // No coalescing at all.
-	RFCTL_NFSW_DIS      uint32 = 1 << 6     // NFS write headers are not recognised.
-	RFCTL_NFSR_DIS      uint32 = 1 << 7     // NFS read headers are not recognised.
-	RFCTL_NFS_VER       uint32 = 0x00000300 // bits 9:8. NFS version 2 + value.
-	RFCTL_NFS_VER_Shift        = 8
-	RFCTL_IPV6_DIS      uint32 = 1 << 10 // IPv6 is not recognised.
-	RFCTL_IPFRSP_DIS    uint32 = 1 << 14 // IP fragments are not split.
-	RFCTL_IPV6_EX_DIS   uint32 = 1 << 16 // IPv6 extension headers are not parsed.
+	RFCTL_RSC_DIS     uint32 = 1 << 5     // No coalescing at all.
+	RFCTL_NFSW_DIS    uint32 = 1 << 6     // NFS write headers are not recognised.
+	RFCTL_NFSR_DIS    uint32 = 1 << 7     // NFS read headers are not recognised.
+	RFCTL_NFS_VER     uint32 = 0x00000300 // bits 9:8. NFS version 2 + value.
+	RFCTL_IPV6_DIS    uint32 = 1 << 10    // IPv6 is not recognised.
+	RFCTL_IPFRSP_DIS  uint32 = 1 << 14    // IP fragments are not split.
+	RFCTL_IPV6_EX_DIS uint32 = 1 << 16    // IPv6 extension headers are not parsed.
+)
+
+// Shifts of the fields of RFCTL.
+const (
+	RFCTL_NFS_VER_Shift = 8
 )
 
 // FCTRL is at 05080. RW Filter control.
@@ -931,12 +1075,16 @@ const VLNCTRL uint32 = 0x05088
 
 // Fields of VLNCTRL.
 const (
-	VLNCTRL_VET       uint32 = 0x0000FFFF // bits 15:0. Ethertype of a VLAN tag, normally 8100.
-	VLNCTRL_VET_Shift        = 0
-	VLNCTRL_CFI       uint32 = 1 << 28 // The CFI value that passes.
-	VLNCTRL_CFIEN     uint32 = 1 << 29 // Compare CFI.
-	VLNCTRL_VFE       uint32 = 1 << 30 // VLAN filter on: only ids in VFTA pass.
-	VLNCTRL_VME       uint32 = 1 << 31 // 82598 only; the 82599 strips tags per queue, by RXDCTL.VME.
+	VLNCTRL_VET   uint32 = 0x0000FFFF // bits 15:0. Ethertype of a VLAN tag, normally 8100.
+	VLNCTRL_CFI   uint32 = 1 << 28    // The CFI value that passes.
+	VLNCTRL_CFIEN uint32 = 1 << 29    // Compare CFI.
+	VLNCTRL_VFE   uint32 = 1 << 30    // VLAN filter on: only ids in VFTA pass.
+	VLNCTRL_VME   uint32 = 1 << 31    // 82598 only; the 82599 strips tags per queue, by RXDCTL.VME.
+)
+
+// Shifts of the fields of VLNCTRL.
+const (
+	VLNCTRL_VET_Shift = 0
 )
 
 // MCSTCTRL is at 05090. RW Multicast control.
@@ -945,12 +1093,16 @@ const MCSTCTRL uint32 = 0x05090
 // Fields of MCSTCTRL.
 const (
 	MCSTCTRL_MO       uint32 = 0x00000003 // bits 1:0. Which 12 bits of the address index MTA.
-	MCSTCTRL_MO_Shift        = 0
-	MCSTCTRL_MO_47_36 uint32 = 0 << 0 // address bits 47:36
-	MCSTCTRL_MO_46_35 uint32 = 1 << 0 // 46:35
-	MCSTCTRL_MO_45_34 uint32 = 2 << 0 // 45:34
-	MCSTCTRL_MO_43_32 uint32 = 3 << 0 // 43:32
-	MCSTCTRL_MFE      uint32 = 1 << 2 // Multicast filter on.
+	MCSTCTRL_MO_47_36 uint32 = 0 << 0     // address bits 47:36
+	MCSTCTRL_MO_46_35 uint32 = 1 << 0     // 46:35
+	MCSTCTRL_MO_45_34 uint32 = 2 << 0     // 45:34
+	MCSTCTRL_MO_43_32 uint32 = 3 << 0     // 43:32
+	MCSTCTRL_MFE      uint32 = 1 << 2     // Multicast filter on.
+)
+
+// Shifts of the fields of MCSTCTRL.
+const (
+	MCSTCTRL_MO_Shift = 0
 )
 
 // MTA is at 05200 + 4·n for n<128. RW Multicast hash table, 4096 bits: bit h of the table is bit h&31 of register h>>5.
@@ -994,9 +1146,13 @@ const RAH_Count = 128
 
 // Fields of RAH.
 const (
-	RAH_RAH       uint32 = 0x0000FFFF // bits 15:0. Bytes 4 and 5.
-	RAH_RAH_Shift        = 0
-	RAH_AV        uint32 = 1 << 31 // Entry is valid.
+	RAH_RAH uint32 = 0x0000FFFF // bits 15:0. Bytes 4 and 5.
+	RAH_AV  uint32 = 1 << 31    // Entry is valid.
+)
+
+// Shifts of the fields of RAH.
+const (
+	RAH_RAH_Shift = 0
 )
 
 // MPSAR_LO is at 0A600 + 8·n for n<128. RW Pools 31:0 that receive address n leads to; bit 0 of entry 0 must be set in VT mode.
@@ -1048,14 +1204,18 @@ const PSRTYPE_Count = 64
 
 // Fields of PSRTYPE.
 const (
-	PSRTYPE_NFS        uint32 = 1 << 1     // Split after NFS.
-	PSRTYPE_TCP        uint32 = 1 << 4     // Split after TCP; coalescing needs it.
-	PSRTYPE_UDP        uint32 = 1 << 5     // Split after UDP.
-	PSRTYPE_IPV4       uint32 = 1 << 8     // Split after IPv4.
-	PSRTYPE_IPV6       uint32 = 1 << 9     // Split after IPv6.
-	PSRTYPE_L2         uint32 = 1 << 12    // Split after the link header.
-	PSRTYPE_RQPL       uint32 = 0xE0000000 // bits 31:29. Bits of the RSS index, that is log2 of the queues per pool.
-	PSRTYPE_RQPL_Shift        = 29
+	PSRTYPE_NFS  uint32 = 1 << 1     // Split after NFS.
+	PSRTYPE_TCP  uint32 = 1 << 4     // Split after TCP; coalescing needs it.
+	PSRTYPE_UDP  uint32 = 1 << 5     // Split after UDP.
+	PSRTYPE_IPV4 uint32 = 1 << 8     // Split after IPv4.
+	PSRTYPE_IPV6 uint32 = 1 << 9     // Split after IPv6.
+	PSRTYPE_L2   uint32 = 1 << 12    // Split after the link header.
+	PSRTYPE_RQPL uint32 = 0xE0000000 // bits 31:29. Bits of the RSS index, that is log2 of the queues per pool.
+)
+
+// Shifts of the fields of PSRTYPE.
+const (
+	PSRTYPE_RQPL_Shift = 29
 )
 
 // MRQC is at 05818; also 0EC80. RW How receive queues are chosen, and what the RSS hash covers.
@@ -1064,26 +1224,30 @@ const MRQC uint32 = 0x05818
 // Fields of MRQC.
 const (
 	MRQC_MRQE             uint32 = 0x0000000F // bits 3:0. Multiple receive queues.
-	MRQC_MRQE_Shift              = 0
-	MRQC_MRQE_OFF         uint32 = 0 << 0  // one queue
-	MRQC_MRQE_RSS         uint32 = 1 << 0  // RSS over 16 queues
-	MRQC_MRQE_DCB8        uint32 = 2 << 0  // 8 traffic classes
-	MRQC_MRQE_DCB4        uint32 = 3 << 0  // 4 traffic classes
-	MRQC_MRQE_DCB8_RSS    uint32 = 4 << 0  // 8 classes with RSS
-	MRQC_MRQE_DCB4_RSS    uint32 = 5 << 0  // 4 classes with RSS
-	MRQC_MRQE_VMDQ64      uint32 = 8 << 0  // 64 pools, 2 queues each
-	MRQC_MRQE_VMDQ32_RSS  uint32 = 10 << 0 // 32 pools of 4 RSS queues
-	MRQC_MRQE_VMDQ64_RSS  uint32 = 11 << 0 // 64 pools of 2 RSS queues
-	MRQC_MRQE_VMDQ16_DCB8 uint32 = 12 << 0 // 16 pools of 8 classes
-	MRQC_MRQE_VMDQ32_DCB4 uint32 = 13 << 0 // 32 pools of 4 classes
-	MRQC_RSS_TCP4         uint32 = 1 << 16 // TCP over IPv4.
-	MRQC_RSS_IP4          uint32 = 1 << 17 // IPv4.
-	MRQC_RSS_TCP6EX       uint32 = 1 << 18 // TCP over IPv6 with extensions.
-	MRQC_RSS_IP6EX        uint32 = 1 << 19 // IPv6 with extensions.
-	MRQC_RSS_IP6          uint32 = 1 << 20 // IPv6.
-	MRQC_RSS_TCP6         uint32 = 1 << 21 // TCP over IPv6.
-	MRQC_RSS_UDP4         uint32 = 1 << 22 // UDP over IPv4.
-	MRQC_RSS_UDP6         uint32 = 1 << 23 // UDP over IPv6.
+	MRQC_MRQE_OFF         uint32 = 0 << 0     // one queue
+	MRQC_MRQE_RSS         uint32 = 1 << 0     // RSS over 16 queues
+	MRQC_MRQE_DCB8        uint32 = 2 << 0     // 8 traffic classes
+	MRQC_MRQE_DCB4        uint32 = 3 << 0     // 4 traffic classes
+	MRQC_MRQE_DCB8_RSS    uint32 = 4 << 0     // 8 classes with RSS
+	MRQC_MRQE_DCB4_RSS    uint32 = 5 << 0     // 4 classes with RSS
+	MRQC_MRQE_VMDQ64      uint32 = 8 << 0     // 64 pools, 2 queues each
+	MRQC_MRQE_VMDQ32_RSS  uint32 = 10 << 0    // 32 pools of 4 RSS queues
+	MRQC_MRQE_VMDQ64_RSS  uint32 = 11 << 0    // 64 pools of 2 RSS queues
+	MRQC_MRQE_VMDQ16_DCB8 uint32 = 12 << 0    // 16 pools of 8 classes
+	MRQC_MRQE_VMDQ32_DCB4 uint32 = 13 << 0    // 32 pools of 4 classes
+	MRQC_RSS_TCP4         uint32 = 1 << 16    // TCP over IPv4.
+	MRQC_RSS_IP4          uint32 = 1 << 17    // IPv4.
+	MRQC_RSS_TCP6EX       uint32 = 1 << 18    // TCP over IPv6 with extensions.
+	MRQC_RSS_IP6EX        uint32 = 1 << 19    // IPv6 with extensions.
+	MRQC_RSS_IP6          uint32 = 1 << 20    // IPv6.
+	MRQC_RSS_TCP6         uint32 = 1 << 21    // TCP over IPv6.
+	MRQC_RSS_UDP4         uint32 = 1 << 22    // UDP over IPv4.
+	MRQC_RSS_UDP6         uint32 = 1 << 23    // UDP over IPv6.
+)
+
+// Shifts of the fields of MRQC.
+const (
+	MRQC_MRQE_Shift = 0
 )
 
 // RETA is at 05C00 + 4·n for n<32; also 0EB00 + 4·n for n<32. RW RSS redirection table: entry 4n+i of 128 is byte i of register n.
@@ -1099,14 +1263,18 @@ const RETA_Count = 32
 
 // Fields of RETA.
 const (
-	RETA_ENTRY0       uint32 = 0x0000000F // bits 3:0. Queue for hash 4n.
-	RETA_ENTRY0_Shift        = 0
-	RETA_ENTRY1       uint32 = 0x00000F00 // bits 11:8. Queue for hash 4n+1.
-	RETA_ENTRY1_Shift        = 8
-	RETA_ENTRY2       uint32 = 0x000F0000 // bits 19:16. Queue for hash 4n+2.
-	RETA_ENTRY2_Shift        = 16
-	RETA_ENTRY3       uint32 = 0x0F000000 // bits 27:24. Queue for hash 4n+3.
-	RETA_ENTRY3_Shift        = 24
+	RETA_ENTRY0 uint32 = 0x0000000F // bits 3:0. Queue for hash 4n.
+	RETA_ENTRY1 uint32 = 0x00000F00 // bits 11:8. Queue for hash 4n+1.
+	RETA_ENTRY2 uint32 = 0x000F0000 // bits 19:16. Queue for hash 4n+2.
+	RETA_ENTRY3 uint32 = 0x0F000000 // bits 27:24. Queue for hash 4n+3.
+)
+
+// Shifts of the fields of RETA.
+const (
+	RETA_ENTRY0_Shift = 0
+	RETA_ENTRY1_Shift = 8
+	RETA_ENTRY2_Shift = 16
+	RETA_ENTRY3_Shift = 24
 )
 
 // RSSRK is at 05C80 + 4·n for n<10; also 0EB80 + 4·n for n<10. RW RSS key: byte 4n+i of the 40 is byte i of register n.
@@ -1128,8 +1296,12 @@ const EXVET uint32 = 0x05078
 
 // Fields of EXVET.
 const (
-	EXVET_VET_EXT       uint32 = 0xFFFF0000 // bits 31:16. Ethertype.
-	EXVET_VET_EXT_Shift        = 16
+	EXVET_VET_EXT uint32 = 0xFFFF0000 // bits 31:16. Ethertype.
+)
+
+// Shifts of the fields of EXVET.
+const (
+	EXVET_VET_EXT_Shift = 16
 )
 
 // RXFECCERR0 is at 051B8. RW Receive filter ECC.
@@ -1177,10 +1349,14 @@ const SDPQF_Count = 128
 
 // Fields of SDPQF.
 const (
-	SDPQF_SRC       uint32 = 0x0000FFFF // bits 15:0. Source port.
-	SDPQF_SRC_Shift        = 0
-	SDPQF_DST       uint32 = 0xFFFF0000 // bits 31:16. Destination port.
-	SDPQF_DST_Shift        = 16
+	SDPQF_SRC uint32 = 0x0000FFFF // bits 15:0. Source port.
+	SDPQF_DST uint32 = 0xFFFF0000 // bits 31:16. Destination port.
+)
+
+// Shifts of the fields of SDPQF.
+const (
+	SDPQF_SRC_Shift = 0
+	SDPQF_DST_Shift = 16
 )
 
 // FTQF is at 0E600 + 4·n for n<128. RW Five-tuple filter: the rest.
@@ -1197,22 +1373,26 @@ const FTQF_Count = 128
 // Fields of FTQF.
 const (
 	FTQF_PROTOCOL       uint32 = 0x00000003 // bits 1:0. Protocol.
-	FTQF_PROTOCOL_Shift        = 0
 	FTQF_PROTOCOL_TCP   uint32 = 0 << 0
 	FTQF_PROTOCOL_UDP   uint32 = 1 << 0
 	FTQF_PROTOCOL_SCTP  uint32 = 2 << 0
 	FTQF_PROTOCOL_OTHER uint32 = 3 << 0
 	FTQF_PRIORITY       uint32 = 0x0000001C // bits 4:2. The highest wins.
-	FTQF_PRIORITY_Shift        = 2
 	FTQF_POOL           uint32 = 0x00003F00 // bits 13:8. Pool.
-	FTQF_POOL_Shift            = 8
-	FTQF_MASK_SRC       uint32 = 1 << 25 // Ignore the source address.
-	FTQF_MASK_DST       uint32 = 1 << 26 // Ignore the destination address.
-	FTQF_MASK_SPORT     uint32 = 1 << 27 // Ignore the source port.
-	FTQF_MASK_DPORT     uint32 = 1 << 28 // Ignore the destination port.
-	FTQF_MASK_PROTO     uint32 = 1 << 29 // Ignore the protocol.
-	FTQF_MASK_POOL      uint32 = 1 << 30 // Ignore the pool.
-	FTQF_ENABLE         uint32 = 1 << 31 // Filter on.
+	FTQF_MASK_SRC       uint32 = 1 << 25    // Ignore the source address.
+	FTQF_MASK_DST       uint32 = 1 << 26    // Ignore the destination address.
+	FTQF_MASK_SPORT     uint32 = 1 << 27    // Ignore the source port.
+	FTQF_MASK_DPORT     uint32 = 1 << 28    // Ignore the destination port.
+	FTQF_MASK_PROTO     uint32 = 1 << 29    // Ignore the protocol.
+	FTQF_MASK_POOL      uint32 = 1 << 30    // Ignore the pool.
+	FTQF_ENABLE         uint32 = 1 << 31    // Filter on.
+)
+
+// Shifts of the fields of FTQF.
+const (
+	FTQF_PROTOCOL_Shift = 0
+	FTQF_PRIORITY_Shift = 2
+	FTQF_POOL_Shift     = 8
 )
 
 // L34T_IMIR is at 0E800 + 4·n for n<128. RW Five-tuple filter: where to (L34TIMIR).
@@ -1228,10 +1408,14 @@ const L34T_IMIR_Count = 128
 
 // Fields of L34T_IMIR.
 const (
-	L34T_IMIR_SIZE_BP     uint32 = 1 << 12    // Any size.
-	L34T_IMIR_LLI         uint32 = 1 << 20    // Low-latency interrupt.
-	L34T_IMIR_QUEUE       uint32 = 0x0FE00000 // bits 27:21. Receive queue.
-	L34T_IMIR_QUEUE_Shift        = 21
+	L34T_IMIR_SIZE_BP uint32 = 1 << 12    // Any size.
+	L34T_IMIR_LLI     uint32 = 1 << 20    // Low-latency interrupt.
+	L34T_IMIR_QUEUE   uint32 = 0x0FE00000 // bits 27:21. Receive queue.
+)
+
+// Shifts of the fields of L34T_IMIR.
+const (
+	L34T_IMIR_QUEUE_Shift = 21
 )
 
 // ETQF is at 05128 + 4·n for n<8. RW Ethertype filter; bits 19:16 are reserved (specification change 10).
@@ -1247,14 +1431,18 @@ const ETQF_Count = 8
 
 // Fields of ETQF.
 const (
-	ETQF_ETYPE       uint32 = 0x0000FFFF // bits 15:0. Ethertype.
-	ETQF_ETYPE_Shift        = 0
-	ETQF_POOL        uint32 = 0x03F00000 // bits 25:20. Pool.
-	ETQF_POOL_Shift         = 20
-	ETQF_POOL_EN     uint32 = 1 << 26 // POOL counts.
-	ETQF_FCOE        uint32 = 1 << 27 // FCoE.
-	ETQF_1588        uint32 = 1 << 30 // Take a time stamp.
-	ETQF_FILTER_EN   uint32 = 1 << 31 // Filter on.
+	ETQF_ETYPE     uint32 = 0x0000FFFF // bits 15:0. Ethertype.
+	ETQF_POOL      uint32 = 0x03F00000 // bits 25:20. Pool.
+	ETQF_POOL_EN   uint32 = 1 << 26    // POOL counts.
+	ETQF_FCOE      uint32 = 1 << 27    // FCoE.
+	ETQF_1588      uint32 = 1 << 30    // Take a time stamp.
+	ETQF_FILTER_EN uint32 = 1 << 31    // Filter on.
+)
+
+// Shifts of the fields of ETQF.
+const (
+	ETQF_ETYPE_Shift = 0
+	ETQF_POOL_Shift  = 20
 )
 
 // ETQS is at 0EC00 + 4·n for n<8. RW Ethertype filter: where to.
@@ -1270,10 +1458,14 @@ const ETQS_Count = 8
 
 // Fields of ETQS.
 const (
-	ETQS_QUEUE       uint32 = 0x007F0000 // bits 22:16. Receive queue.
-	ETQS_QUEUE_Shift        = 16
-	ETQS_LLI         uint32 = 1 << 29 // Low-latency interrupt.
-	ETQS_QUEUE_EN    uint32 = 1 << 31 // QUEUE counts.
+	ETQS_QUEUE    uint32 = 0x007F0000 // bits 22:16. Receive queue.
+	ETQS_LLI      uint32 = 1 << 29    // Low-latency interrupt.
+	ETQS_QUEUE_EN uint32 = 1 << 31    // QUEUE counts.
+)
+
+// Shifts of the fields of ETQS.
+const (
+	ETQS_QUEUE_Shift = 16
 )
 
 // SYNQF is at 0EC30. RW Filter for TCP SYN.
@@ -1281,10 +1473,14 @@ const SYNQF uint32 = 0x0EC30
 
 // Fields of SYNQF.
 const (
-	SYNQF_ENABLE      uint32 = 1 << 0     // Filter on.
-	SYNQF_QUEUE       uint32 = 0x000000FE // bits 7:1. Receive queue.
-	SYNQF_QUEUE_Shift        = 1
-	SYNQF_PRIORITY    uint32 = 1 << 31 // Goes before the five-tuple filters.
+	SYNQF_ENABLE   uint32 = 1 << 0     // Filter on.
+	SYNQF_QUEUE    uint32 = 0x000000FE // bits 7:1. Receive queue.
+	SYNQF_PRIORITY uint32 = 1 << 31    // Goes before the five-tuple filters.
+)
+
+// Shifts of the fields of SYNQF.
+const (
+	SYNQF_QUEUE_Shift = 1
 )
 
 // IMIRVP is at 0EC60. RW Low-latency interrupt by VLAN priority.
@@ -1292,9 +1488,13 @@ const IMIRVP uint32 = 0x0EC60
 
 // Fields of IMIRVP.
 const (
-	IMIRVP_PRIORITY       uint32 = 0x00000007 // bits 2:0. Priority.
-	IMIRVP_PRIORITY_Shift        = 0
-	IMIRVP_PRIORITY_EN    uint32 = 1 << 3 // PRIORITY counts.
+	IMIRVP_PRIORITY    uint32 = 0x00000007 // bits 2:0. Priority.
+	IMIRVP_PRIORITY_EN uint32 = 1 << 3     // PRIORITY counts.
+)
+
+// Shifts of the fields of IMIRVP.
+const (
+	IMIRVP_PRIORITY_Shift = 0
 )
 
 // LLITHRESH is at 0EC90. RW Size below which a packet may raise a low-latency interrupt.
@@ -1302,8 +1502,12 @@ const LLITHRESH uint32 = 0x0EC90
 
 // Fields of LLITHRESH.
 const (
-	LLITHRESH_SIZE       uint32 = 0x00000FFF // bits 11:0. Bytes.
-	LLITHRESH_SIZE_Shift        = 0
+	LLITHRESH_SIZE uint32 = 0x00000FFF // bits 11:0. Bytes.
+)
+
+// Shifts of the fields of LLITHRESH.
+const (
+	LLITHRESH_SIZE_Shift = 0
 )
 
 // Flow director
@@ -1313,24 +1517,28 @@ const FDIRCTRL uint32 = 0x0EE00
 
 // Fields of FDIRCTRL.
 const (
-	FDIRCTRL_PBALLOC           uint32 = 0x00000003 // bits 1:0. Memory taken from the packet buffer.
-	FDIRCTRL_PBALLOC_Shift            = 0
-	FDIRCTRL_PBALLOC_NONE      uint32 = 0 << 0 // off
-	FDIRCTRL_PBALLOC_64K       uint32 = 1 << 0
-	FDIRCTRL_PBALLOC_128K      uint32 = 2 << 0
-	FDIRCTRL_PBALLOC_256K      uint32 = 3 << 0
-	FDIRCTRL_INIT_DONE         uint32 = 1 << 3     // Tables are ready.
-	FDIRCTRL_PERFECT           uint32 = 1 << 4     // Perfect match; 0: signatures.
-	FDIRCTRL_REPORT            uint32 = 1 << 5     // Report a match in the descriptor.
-	FDIRCTRL_REPORT_ALWAYS     uint32 = 1 << 7     // Report the hash of every packet.
-	FDIRCTRL_DROP_QUEUE        uint32 = 0x00007F00 // bits 14:8. Queue number that means drop.
-	FDIRCTRL_DROP_QUEUE_Shift         = 8
-	FDIRCTRL_FLEX              uint32 = 0x001F0000 // bits 20:16. Offset of the two flexible bytes, in words.
-	FDIRCTRL_FLEX_Shift               = 16
-	FDIRCTRL_MAX_LENGTH        uint32 = 0x0F000000 // bits 27:24. Longest chain.
-	FDIRCTRL_MAX_LENGTH_Shift         = 24
-	FDIRCTRL_FULL_THRESH       uint32 = 0xF0000000 // bits 31:28. Interrupt when this many, times 16, are left.
-	FDIRCTRL_FULL_THRESH_Shift        = 28
+	FDIRCTRL_PBALLOC       uint32 = 0x00000003 // bits 1:0. Memory taken from the packet buffer.
+	FDIRCTRL_PBALLOC_NONE  uint32 = 0 << 0     // off
+	FDIRCTRL_PBALLOC_64K   uint32 = 1 << 0
+	FDIRCTRL_PBALLOC_128K  uint32 = 2 << 0
+	FDIRCTRL_PBALLOC_256K  uint32 = 3 << 0
+	FDIRCTRL_INIT_DONE     uint32 = 1 << 3     // Tables are ready.
+	FDIRCTRL_PERFECT       uint32 = 1 << 4     // Perfect match; 0: signatures.
+	FDIRCTRL_REPORT        uint32 = 1 << 5     // Report a match in the descriptor.
+	FDIRCTRL_REPORT_ALWAYS uint32 = 1 << 7     // Report the hash of every packet.
+	FDIRCTRL_DROP_QUEUE    uint32 = 0x00007F00 // bits 14:8. Queue number that means drop.
+	FDIRCTRL_FLEX          uint32 = 0x001F0000 // bits 20:16. Offset of the two flexible bytes, in words.
+	FDIRCTRL_MAX_LENGTH    uint32 = 0x0F000000 // bits 27:24. Longest chain.
+	FDIRCTRL_FULL_THRESH   uint32 = 0xF0000000 // bits 31:28. Interrupt when this many, times 16, are left.
+)
+
+// Shifts of the fields of FDIRCTRL.
+const (
+	FDIRCTRL_PBALLOC_Shift     = 0
+	FDIRCTRL_DROP_QUEUE_Shift  = 8
+	FDIRCTRL_FLEX_Shift        = 16
+	FDIRCTRL_MAX_LENGTH_Shift  = 24
+	FDIRCTRL_FULL_THRESH_Shift = 28
 )
 
 // FDIRHKEY is at 0EE68. RW Key of the bucket hash; software uses FDIR_HASH_KEY_BUCKET.
@@ -1375,10 +1583,14 @@ const FDIRFREE uint32 = 0x0EE38
 
 // Fields of FDIRFREE.
 const (
-	FDIRFREE_FREE       uint32 = 0x0000FFFF // bits 15:0. Entries.
-	FDIRFREE_FREE_Shift        = 0
-	FDIRFREE_COLL       uint32 = 0x7FFF0000 // bits 30:16. Collisions.
-	FDIRFREE_COLL_Shift        = 16
+	FDIRFREE_FREE uint32 = 0x0000FFFF // bits 15:0. Entries.
+	FDIRFREE_COLL uint32 = 0x7FFF0000 // bits 30:16. Collisions.
+)
+
+// Shifts of the fields of FDIRFREE.
+const (
+	FDIRFREE_FREE_Shift = 0
+	FDIRFREE_COLL_Shift = 16
 )
 
 // FDIRLEN is at 0EE4C. RC Longest chain seen.
@@ -1386,10 +1598,14 @@ const FDIRLEN uint32 = 0x0EE4C
 
 // Fields of FDIRLEN.
 const (
-	FDIRLEN_MAXLEN        uint32 = 0x0000003F // bits 5:0. Its length.
-	FDIRLEN_MAXLEN_Shift         = 0
-	FDIRLEN_MAXHASH       uint32 = 0x7FFF0000 // bits 30:16. Its hash.
-	FDIRLEN_MAXHASH_Shift        = 16
+	FDIRLEN_MAXLEN  uint32 = 0x0000003F // bits 5:0. Its length.
+	FDIRLEN_MAXHASH uint32 = 0x7FFF0000 // bits 30:16. Its hash.
+)
+
+// Shifts of the fields of FDIRLEN.
+const (
+	FDIRLEN_MAXLEN_Shift  = 0
+	FDIRLEN_MAXHASH_Shift = 16
 )
 
 // FDIRUSTAT is at 0EE50. RC Filters added and removed; one read clears both halves.
@@ -1397,10 +1613,14 @@ const FDIRUSTAT uint32 = 0x0EE50
 
 // Fields of FDIRUSTAT.
 const (
-	FDIRUSTAT_ADD          uint32 = 0x0000FFFF // bits 15:0. Added.
-	FDIRUSTAT_ADD_Shift           = 0
-	FDIRUSTAT_REMOVE       uint32 = 0xFFFF0000 // bits 31:16. Removed.
-	FDIRUSTAT_REMOVE_Shift        = 16
+	FDIRUSTAT_ADD    uint32 = 0x0000FFFF // bits 15:0. Added.
+	FDIRUSTAT_REMOVE uint32 = 0xFFFF0000 // bits 31:16. Removed.
+)
+
+// Shifts of the fields of FDIRUSTAT.
+const (
+	FDIRUSTAT_ADD_Shift    = 0
+	FDIRUSTAT_REMOVE_Shift = 16
 )
 
 // FDIRFSTAT is at 0EE54. RC Filters that could not be added or removed; one read clears both halves.
@@ -1408,10 +1628,14 @@ const FDIRFSTAT uint32 = 0x0EE54
 
 // Fields of FDIRFSTAT.
 const (
-	FDIRFSTAT_FADD          uint32 = 0x000000FF // bits 7:0. Not added.
-	FDIRFSTAT_FADD_Shift           = 0
-	FDIRFSTAT_FREMOVE       uint32 = 0x0000FF00 // bits 15:8. Not removed.
-	FDIRFSTAT_FREMOVE_Shift        = 8
+	FDIRFSTAT_FADD    uint32 = 0x000000FF // bits 7:0. Not added.
+	FDIRFSTAT_FREMOVE uint32 = 0x0000FF00 // bits 15:8. Not removed.
+)
+
+// Shifts of the fields of FDIRFSTAT.
+const (
+	FDIRFSTAT_FADD_Shift    = 0
+	FDIRFSTAT_FREMOVE_Shift = 8
 )
 
 // FDIRMATCH is at 0EE58. RC Packets that matched a filter.
@@ -1442,10 +1666,14 @@ const FDIRPORT uint32 = 0x0EE20
 
 // Fields of FDIRPORT.
 const (
-	FDIRPORT_SOURCE            uint32 = 0x0000FFFF // bits 15:0. Source port.
-	FDIRPORT_SOURCE_Shift             = 0
-	FDIRPORT_DESTINATION       uint32 = 0xFFFF0000 // bits 31:16. Destination port.
-	FDIRPORT_DESTINATION_Shift        = 16
+	FDIRPORT_SOURCE      uint32 = 0x0000FFFF // bits 15:0. Source port.
+	FDIRPORT_DESTINATION uint32 = 0xFFFF0000 // bits 31:16. Destination port.
+)
+
+// Shifts of the fields of FDIRPORT.
+const (
+	FDIRPORT_SOURCE_Shift      = 0
+	FDIRPORT_DESTINATION_Shift = 16
 )
 
 // FDIRVLAN is at 0EE24. RW Filter to program: VLAN and flexible bytes.
@@ -1453,10 +1681,14 @@ const FDIRVLAN uint32 = 0x0EE24
 
 // Fields of FDIRVLAN.
 const (
-	FDIRVLAN_VLAN       uint32 = 0x0000FFFF // bits 15:0. VLAN tag.
-	FDIRVLAN_VLAN_Shift        = 0
-	FDIRVLAN_FLEX       uint32 = 0xFFFF0000 // bits 31:16. Flexible bytes.
-	FDIRVLAN_FLEX_Shift        = 16
+	FDIRVLAN_VLAN uint32 = 0x0000FFFF // bits 15:0. VLAN tag.
+	FDIRVLAN_FLEX uint32 = 0xFFFF0000 // bits 31:16. Flexible bytes.
+)
+
+// Shifts of the fields of FDIRVLAN.
+const (
+	FDIRVLAN_VLAN_Shift = 0
+	FDIRVLAN_FLEX_Shift = 16
 )
 
 // FDIRHASH is at 0EE28. RW Filter to program: hashes.
@@ -1464,11 +1696,15 @@ const FDIRHASH uint32 = 0x0EE28
 
 // Fields of FDIRHASH.
 const (
-	FDIRHASH_BUCKET             uint32 = 0x00007FFF // bits 14:0. Bucket.
-	FDIRHASH_BUCKET_Shift              = 0
-	FDIRHASH_VALID              uint32 = 1 << 15    // The bucket is valid.
-	FDIRHASH_SIG_SW_INDEX       uint32 = 0x7FFF0000 // bits 30:16. Signature, or the index that the descriptor will carry.
-	FDIRHASH_SIG_SW_INDEX_Shift        = 16
+	FDIRHASH_BUCKET       uint32 = 0x00007FFF // bits 14:0. Bucket.
+	FDIRHASH_VALID        uint32 = 1 << 15    // The bucket is valid.
+	FDIRHASH_SIG_SW_INDEX uint32 = 0x7FFF0000 // bits 30:16. Signature, or the index that the descriptor will carry.
+)
+
+// Shifts of the fields of FDIRHASH.
+const (
+	FDIRHASH_BUCKET_Shift       = 0
+	FDIRHASH_SIG_SW_INDEX_Shift = 16
 )
 
 // FDIRCMD is at 0EE2C. RW Carries the command out; poll OP back to 0.
@@ -1476,32 +1712,36 @@ const FDIRCMD uint32 = 0x0EE2C
 
 // Fields of FDIRCMD.
 const (
-	FDIRCMD_OP          uint32 = 0x00000003 // bits 1:0. Command.
-	FDIRCMD_OP_Shift           = 0
-	FDIRCMD_OP_DONE     uint32 = 0 << 0     // finished
-	FDIRCMD_OP_ADD      uint32 = 1 << 0     // add
-	FDIRCMD_OP_REMOVE   uint32 = 2 << 0     // remove
-	FDIRCMD_OP_QUERY    uint32 = 3 << 0     // query
-	FDIRCMD_VALID       uint32 = 1 << 2     // The queried filter exists.
-	FDIRCMD_UPDATE      uint32 = 1 << 3     // Replace what is there.
-	FDIRCMD_IPv6DMATCH  uint32 = 1 << 4     // Match the IPv6 destination with the card's own.
-	FDIRCMD_L4          uint32 = 0x00000060 // bits 6:5. Protocol.
-	FDIRCMD_L4_Shift           = 5
-	FDIRCMD_L4_NONE     uint32 = 0 << 5
-	FDIRCMD_L4_UDP      uint32 = 1 << 5
-	FDIRCMD_L4_TCP      uint32 = 2 << 5
-	FDIRCMD_L4_SCTP     uint32 = 3 << 5
-	FDIRCMD_IPV6        uint32 = 1 << 7     // IPv6.
-	FDIRCMD_CLEARHT     uint32 = 1 << 8     // Clear the head table.
-	FDIRCMD_DROP        uint32 = 1 << 9     // Drop what matches.
-	FDIRCMD_INT         uint32 = 1 << 10    // Interrupt on a match.
-	FDIRCMD_LAST        uint32 = 1 << 11    // Last of its chain.
-	FDIRCMD_COLLISION   uint32 = 1 << 12    // Collision.
-	FDIRCMD_QUEUE_EN    uint32 = 1 << 15    // QUEUE counts.
-	FDIRCMD_QUEUE       uint32 = 0x007F0000 // bits 22:16. Receive queue.
-	FDIRCMD_QUEUE_Shift        = 16
-	FDIRCMD_POOL        uint32 = 0x3F000000 // bits 29:24. Pool.
-	FDIRCMD_POOL_Shift         = 24
+	FDIRCMD_OP         uint32 = 0x00000003 // bits 1:0. Command.
+	FDIRCMD_OP_DONE    uint32 = 0 << 0     // finished
+	FDIRCMD_OP_ADD     uint32 = 1 << 0     // add
+	FDIRCMD_OP_REMOVE  uint32 = 2 << 0     // remove
+	FDIRCMD_OP_QUERY   uint32 = 3 << 0     // query
+	FDIRCMD_VALID      uint32 = 1 << 2     // The queried filter exists.
+	FDIRCMD_UPDATE     uint32 = 1 << 3     // Replace what is there.
+	FDIRCMD_IPv6DMATCH uint32 = 1 << 4     // Match the IPv6 destination with the card's own.
+	FDIRCMD_L4         uint32 = 0x00000060 // bits 6:5. Protocol.
+	FDIRCMD_L4_NONE    uint32 = 0 << 5
+	FDIRCMD_L4_UDP     uint32 = 1 << 5
+	FDIRCMD_L4_TCP     uint32 = 2 << 5
+	FDIRCMD_L4_SCTP    uint32 = 3 << 5
+	FDIRCMD_IPV6       uint32 = 1 << 7     // IPv6.
+	FDIRCMD_CLEARHT    uint32 = 1 << 8     // Clear the head table.
+	FDIRCMD_DROP       uint32 = 1 << 9     // Drop what matches.
+	FDIRCMD_INT        uint32 = 1 << 10    // Interrupt on a match.
+	FDIRCMD_LAST       uint32 = 1 << 11    // Last of its chain.
+	FDIRCMD_COLLISION  uint32 = 1 << 12    // Collision.
+	FDIRCMD_QUEUE_EN   uint32 = 1 << 15    // QUEUE counts.
+	FDIRCMD_QUEUE      uint32 = 0x007F0000 // bits 22:16. Receive queue.
+	FDIRCMD_POOL       uint32 = 0x3F000000 // bits 29:24. Pool.
+)
+
+// Shifts of the fields of FDIRCMD.
+const (
+	FDIRCMD_OP_Shift    = 0
+	FDIRCMD_L4_Shift    = 5
+	FDIRCMD_QUEUE_Shift = 16
+	FDIRCMD_POOL_Shift  = 24
 )
 
 // Transmit
@@ -1574,14 +1814,18 @@ const TXDCTL_Count = 128
 
 // Fields of TXDCTL.
 const (
-	TXDCTL_PTHRESH       uint32 = 0x0000007F // bits 6:0. Prefetch when fewer descriptors than this are on the card.
-	TXDCTL_PTHRESH_Shift        = 0
-	TXDCTL_HTHRESH       uint32 = 0x00007F00 // bits 14:8. Prefetch only when the host has at least this many.
-	TXDCTL_HTHRESH_Shift        = 8
-	TXDCTL_WTHRESH       uint32 = 0x007F0000 // bits 22:16. Write back in groups of this many. 0 is needed for head write-back; above 0 every descriptor should ask for status, or DD comes late.
-	TXDCTL_WTHRESH_Shift        = 16
-	TXDCTL_ENABLE        uint32 = 1 << 25 // Queue on; poll until it reads back as written. DMATXCTL.TE must be set before.
-	TXDCTL_SWFLSH        uint32 = 1 << 26 // Write descriptors back now. Clears itself.
+	TXDCTL_PTHRESH uint32 = 0x0000007F // bits 6:0. Prefetch when fewer descriptors than this are on the card.
+	TXDCTL_HTHRESH uint32 = 0x00007F00 // bits 14:8. Prefetch only when the host has at least this many.
+	TXDCTL_WTHRESH uint32 = 0x007F0000 // bits 22:16. Write back in groups of this many. 0 is needed for head write-back; above 0 every descriptor should ask for status, or DD comes late.
+	TXDCTL_ENABLE  uint32 = 1 << 25    // Queue on; poll until it reads back as written. DMATXCTL.TE must be set before.
+	TXDCTL_SWFLSH  uint32 = 1 << 26    // Write descriptors back now. Clears itself.
+)
+
+// Shifts of the fields of TXDCTL.
+const (
+	TXDCTL_PTHRESH_Shift = 0
+	TXDCTL_HTHRESH_Shift = 8
+	TXDCTL_WTHRESH_Shift = 16
 )
 
 // TDWBAL is at 06038 + 40·n for n<128. RW Head write-back, low half of the bus address.
@@ -1599,7 +1843,11 @@ const TDWBAL_Count = 128
 const (
 	TDWBAL_HEAD_WB_EN uint32 = 1 << 0     // Write the head to memory instead of DD to descriptors.
 	TDWBAL_ADDR       uint32 = 0xFFFFFFFC // bits 31:2. Address bits 31:2.
-	TDWBAL_ADDR_Shift        = 2
+)
+
+// Shifts of the fields of TDWBAL.
+const (
+	TDWBAL_ADDR_Shift = 2
 )
 
 // TDWBAH is at 0603C + 40·n for n<128. RW Head write-back, high half of the bus address.
@@ -1631,7 +1879,11 @@ const (
 	DCA_TXCTRL_DESC_WRO_EN uint32 = 1 << 11    // Relaxed ordering of write-backs; must be 0 with head write-back.
 	DCA_TXCTRL_DATA_RRO_EN uint32 = 1 << 13    // Relaxed ordering of payload reads.
 	DCA_TXCTRL_CPUID       uint32 = 0xFF000000 // bits 31:24. Target of the cache hints.
-	DCA_TXCTRL_CPUID_Shift        = 24
+)
+
+// Shifts of the fields of DCA_TXCTRL.
+const (
+	DCA_TXCTRL_CPUID_Shift = 24
 )
 
 // DMATXCTL is at 04A80. RW Transmit DMA control.
@@ -1639,10 +1891,14 @@ const DMATXCTL uint32 = 0x04A80
 
 // Fields of DMATXCTL.
 const (
-	DMATXCTL_TE       uint32 = 1 << 0     // Transmit; set before any TXDCTL.ENABLE.
-	DMATXCTL_GDV      uint32 = 1 << 3     // Double VLAN.
-	DMATXCTL_VT       uint32 = 0xFFFF0000 // bits 31:16. Ethertype of inserted VLAN tags.
-	DMATXCTL_VT_Shift        = 16
+	DMATXCTL_TE  uint32 = 1 << 0     // Transmit; set before any TXDCTL.ENABLE.
+	DMATXCTL_GDV uint32 = 1 << 3     // Double VLAN.
+	DMATXCTL_VT  uint32 = 0xFFFF0000 // bits 31:16. Ethertype of inserted VLAN tags.
+)
+
+// Shifts of the fields of DMATXCTL.
+const (
+	DMATXCTL_VT_Shift = 16
 )
 
 // DTXTCPFLGL is at 04A88. RW TCP flags kept in cut segments.
@@ -1650,10 +1906,14 @@ const DTXTCPFLGL uint32 = 0x04A88
 
 // Fields of DTXTCPFLGL.
 const (
-	DTXTCPFLGL_FIRST        uint32 = 0x00000FFF // bits 11:0. In the first segment.
-	DTXTCPFLGL_FIRST_Shift         = 0
-	DTXTCPFLGL_MIDDLE       uint32 = 0x0FFF0000 // bits 27:16. In the middle segments.
-	DTXTCPFLGL_MIDDLE_Shift        = 16
+	DTXTCPFLGL_FIRST  uint32 = 0x00000FFF // bits 11:0. In the first segment.
+	DTXTCPFLGL_MIDDLE uint32 = 0x0FFF0000 // bits 27:16. In the middle segments.
+)
+
+// Shifts of the fields of DTXTCPFLGL.
+const (
+	DTXTCPFLGL_FIRST_Shift  = 0
+	DTXTCPFLGL_MIDDLE_Shift = 16
 )
 
 // DTXTCPFLGH is at 04A8C. RW TCP flags kept in the last segment.
@@ -1661,8 +1921,12 @@ const DTXTCPFLGH uint32 = 0x04A8C
 
 // Fields of DTXTCPFLGH.
 const (
-	DTXTCPFLGH_LAST       uint32 = 0x00000FFF // bits 11:0. In the last segment.
-	DTXTCPFLGH_LAST_Shift        = 0
+	DTXTCPFLGH_LAST uint32 = 0x00000FFF // bits 11:0. In the last segment.
+)
+
+// Shifts of the fields of DTXTCPFLGH.
+const (
+	DTXTCPFLGH_LAST_Shift = 0
 )
 
 // DTXMXSZRQ is at 08100. RW Bytes of transmit data that may be under way.
@@ -1670,8 +1934,12 @@ const DTXMXSZRQ uint32 = 0x08100
 
 // Fields of DTXMXSZRQ.
 const (
-	DTXMXSZRQ_MAX_BYTES       uint32 = 0x00000FFF // bits 11:0. FFF without traffic classes.
-	DTXMXSZRQ_MAX_BYTES_Shift        = 0
+	DTXMXSZRQ_MAX_BYTES uint32 = 0x00000FFF // bits 11:0. FFF without traffic classes.
+)
+
+// Shifts of the fields of DTXMXSZRQ.
+const (
+	DTXMXSZRQ_MAX_BYTES_Shift = 0
 )
 
 // TXPBSIZE is at 0CC00 + 4·n for n<8. RW Transmit packet buffer of a traffic class; 160 KiB in all.
@@ -1687,8 +1955,12 @@ const TXPBSIZE_Count = 8
 
 // Fields of TXPBSIZE.
 const (
-	TXPBSIZE_SIZE       uint32 = 0x000FFC00 // bits 19:10. Size in KiB, so that the masked register value is in bytes.
-	TXPBSIZE_SIZE_Shift        = 10
+	TXPBSIZE_SIZE uint32 = 0x000FFC00 // bits 19:10. Size in KiB, so that the masked register value is in bytes.
+)
+
+// Shifts of the fields of TXPBSIZE.
+const (
+	TXPBSIZE_SIZE_Shift = 10
 )
 
 // TXPBTHRESH is at 04950 + 4·n for n<8. RW Room that must be free in the transmit packet buffer before a fetch.
@@ -1704,8 +1976,12 @@ const TXPBTHRESH_Count = 8
 
 // Fields of TXPBTHRESH.
 const (
-	TXPBTHRESH_THRESH       uint32 = 0x000003FF // bits 9:0. KiB.
-	TXPBTHRESH_THRESH_Shift        = 0
+	TXPBTHRESH_THRESH uint32 = 0x000003FF // bits 9:0. KiB.
+)
+
+// Shifts of the fields of TXPBTHRESH.
+const (
+	TXPBTHRESH_THRESH_Shift = 0
 )
 
 // MTQC is at 08120. RW How transmit queues are divided; written only while RTTDCS.ARBDIS is set.
@@ -1716,11 +1992,15 @@ const (
 	MTQC_RT_ENA          uint32 = 1 << 0     // Traffic classes.
 	MTQC_VT_ENA          uint32 = 1 << 1     // Pools.
 	MTQC_NUM_TC          uint32 = 0x0000000C // bits 3:2. Division.
-	MTQC_NUM_TC_Shift           = 2
-	MTQC_NUM_TC_64Q_1PB  uint32 = 0 << 2 // 64 queues, one packet buffer
-	MTQC_NUM_TC_64VF     uint32 = 1 << 2 // 64 pools of 2 queues
-	MTQC_NUM_TC_32VF_4TC uint32 = 2 << 2 // 32 pools of 4 queues, or 4 classes
-	MTQC_NUM_TC_8TC_8TQ  uint32 = 3 << 2 // 8 classes, or 16 pools of 8 queues
+	MTQC_NUM_TC_64Q_1PB  uint32 = 0 << 2     // 64 queues, one packet buffer
+	MTQC_NUM_TC_64VF     uint32 = 1 << 2     // 64 pools of 2 queues
+	MTQC_NUM_TC_32VF_4TC uint32 = 2 << 2     // 32 pools of 4 queues, or 4 classes
+	MTQC_NUM_TC_8TC_8TQ  uint32 = 3 << 2     // 8 classes, or 16 pools of 8 queues
+)
+
+// Shifts of the fields of MTQC.
+const (
+	MTQC_NUM_TC_Shift = 2
 )
 
 // TQSM is at 08600 + 4·n for n<32. RW Which of the 16 counter sets counts transmit queues 4n…4n+3.
@@ -1736,14 +2016,18 @@ const TQSM_Count = 32
 
 // Fields of TQSM.
 const (
-	TQSM_Q0       uint32 = 0x0000000F // bits 3:0. Set of queue 4n.
-	TQSM_Q0_Shift        = 0
-	TQSM_Q1       uint32 = 0x00000F00 // bits 11:8. Set of queue 4n+1.
-	TQSM_Q1_Shift        = 8
-	TQSM_Q2       uint32 = 0x000F0000 // bits 19:16. Set of queue 4n+2.
-	TQSM_Q2_Shift        = 16
-	TQSM_Q3       uint32 = 0x0F000000 // bits 27:24. Set of queue 4n+3.
-	TQSM_Q3_Shift        = 24
+	TQSM_Q0 uint32 = 0x0000000F // bits 3:0. Set of queue 4n.
+	TQSM_Q1 uint32 = 0x00000F00 // bits 11:8. Set of queue 4n+1.
+	TQSM_Q2 uint32 = 0x000F0000 // bits 19:16. Set of queue 4n+2.
+	TQSM_Q3 uint32 = 0x0F000000 // bits 27:24. Set of queue 4n+3.
+)
+
+// Shifts of the fields of TQSM.
+const (
+	TQSM_Q0_Shift = 0
+	TQSM_Q1_Shift = 8
+	TQSM_Q2_Shift = 16
+	TQSM_Q3_Shift = 24
 )
 
 // MNGTXMAP is at 0CD10. RW Traffic class of management traffic.
@@ -1751,8 +2035,12 @@ const MNGTXMAP uint32 = 0x0CD10
 
 // Fields of MNGTXMAP.
 const (
-	MNGTXMAP_MAP       uint32 = 0x00000007 // bits 2:0. Class.
-	MNGTXMAP_MAP_Shift        = 0
+	MNGTXMAP_MAP uint32 = 0x00000007 // bits 2:0. Class.
+)
+
+// Shifts of the fields of MNGTXMAP.
+const (
+	MNGTXMAP_MAP_Shift = 0
 )
 
 // Data centre bridging
@@ -1801,8 +2089,12 @@ const RTTDQSEL uint32 = 0x04904
 
 // Fields of RTTDQSEL.
 const (
-	RTTDQSEL_TXDQ_IDX       uint32 = 0x0000007F // bits 6:0. Queue.
-	RTTDQSEL_TXDQ_IDX_Shift        = 0
+	RTTDQSEL_TXDQ_IDX uint32 = 0x0000007F // bits 6:0. Queue.
+)
+
+// Shifts of the fields of RTTDQSEL.
+const (
+	RTTDQSEL_TXDQ_IDX_Shift = 0
 )
 
 // RTTDT1C is at 04908. RW Credits of the selected queue.
@@ -1841,11 +2133,15 @@ const RTTBCNRC uint32 = 0x04984
 
 // Fields of RTTBCNRC.
 const (
-	RTTBCNRC_RF_DEC       uint32 = 0x00003FFF // bits 13:0. Factor, fraction in 2^-14.
-	RTTBCNRC_RF_DEC_Shift        = 0
-	RTTBCNRC_RF_INT       uint32 = 0x00FFC000 // bits 23:14. Factor, integer part.
-	RTTBCNRC_RF_INT_Shift        = 14
-	RTTBCNRC_RS_ENA       uint32 = 1 << 31 // Limit on.
+	RTTBCNRC_RF_DEC uint32 = 0x00003FFF // bits 13:0. Factor, fraction in 2^-14.
+	RTTBCNRC_RF_INT uint32 = 0x00FFC000 // bits 23:14. Factor, integer part.
+	RTTBCNRC_RS_ENA uint32 = 1 << 31    // Limit on.
+)
+
+// Shifts of the fields of RTTBCNRC.
+const (
+	RTTBCNRC_RF_DEC_Shift = 0
+	RTTBCNRC_RF_INT_Shift = 14
 )
 
 // RTTBCNRD is at 0498C. RW Rate drift.
@@ -1981,17 +2277,21 @@ const HLREG0 uint32 = 0x04240
 
 // Fields of HLREG0.
 const (
-	HLREG0_TXCRCEN       uint32 = 1 << 0     // Append the FCS.
-	HLREG0_RXCRCSTRP     uint32 = 1 << 1     // Strip the FCS; must equal RDRXCTL.CRCSTRIP.
-	HLREG0_JUMBOEN       uint32 = 1 << 2     // Frames up to MAXFRS; else 1518 bytes with FCS, and 4 more with a VLAN tag.
-	HLREG0_TXPADEN       uint32 = 1 << 10    // Pad short frames to 64 bytes with FCS.
-	HLREG0_LPBK          uint32 = 1 << 15    // MAC loopback.
-	HLREG0_MDCSPD        uint32 = 1 << 16    // MDIO clock.
-	HLREG0_CONTMDC       uint32 = 1 << 17    // MDIO clock always on.
-	HLREG0_PREPEND       uint32 = 0x00F00000 // bits 23:20. Bytes in front of each frame.
-	HLREG0_PREPEND_Shift        = 20
-	HLREG0_RXLNGTHERREN  uint32 = 1 << 27 // Report length errors.
-	HLREG0_RXPADSTRIPEN  uint32 = 1 << 28 // Strip padding.
+	HLREG0_TXCRCEN      uint32 = 1 << 0     // Append the FCS.
+	HLREG0_RXCRCSTRP    uint32 = 1 << 1     // Strip the FCS; must equal RDRXCTL.CRCSTRIP.
+	HLREG0_JUMBOEN      uint32 = 1 << 2     // Frames up to MAXFRS; else 1518 bytes with FCS, and 4 more with a VLAN tag.
+	HLREG0_TXPADEN      uint32 = 1 << 10    // Pad short frames to 64 bytes with FCS.
+	HLREG0_LPBK         uint32 = 1 << 15    // MAC loopback.
+	HLREG0_MDCSPD       uint32 = 1 << 16    // MDIO clock.
+	HLREG0_CONTMDC      uint32 = 1 << 17    // MDIO clock always on.
+	HLREG0_PREPEND      uint32 = 0x00F00000 // bits 23:20. Bytes in front of each frame.
+	HLREG0_RXLNGTHERREN uint32 = 1 << 27    // Report length errors.
+	HLREG0_RXPADSTRIPEN uint32 = 1 << 28    // Strip padding.
+)
+
+// Shifts of the fields of HLREG0.
+const (
+	HLREG0_PREPEND_Shift = 20
 )
 
 // HLREG1 is at 04244. RO MAC status.
@@ -2011,8 +2311,12 @@ const PAP uint32 = 0x04248
 
 // Fields of PAP.
 const (
-	PAP_PACE       uint32 = 0x000F0000 // bits 19:16. Sending rate in Gb/s; 0: full, F: 9.294 Gb/s.
-	PAP_PACE_Shift        = 16
+	PAP_PACE uint32 = 0x000F0000 // bits 19:16. Sending rate in Gb/s; 0: full, F: 9.294 Gb/s.
+)
+
+// Shifts of the fields of PAP.
+const (
+	PAP_PACE_Shift = 16
 )
 
 // MSCA is at 0425C. RW MDIO command.
@@ -2021,22 +2325,26 @@ const MSCA uint32 = 0x0425C
 // Fields of MSCA.
 const (
 	MSCA_ADDR        uint32 = 0x0000FFFF // bits 15:0. Register.
-	MSCA_ADDR_Shift         = 0
 	MSCA_DEV         uint32 = 0x001F0000 // bits 20:16. Device type.
-	MSCA_DEV_Shift          = 16
 	MSCA_PHY         uint32 = 0x03E00000 // bits 25:21. PHY.
-	MSCA_PHY_Shift          = 21
 	MSCA_OP          uint32 = 0x0C000000 // bits 27:26. Operation.
-	MSCA_OP_Shift           = 26
 	MSCA_OP_ADDR     uint32 = 0 << 26    // set the address
 	MSCA_OP_WRITE    uint32 = 1 << 26    // write
 	MSCA_OP_READ_INC uint32 = 2 << 26    // read and go on
 	MSCA_OP_READ     uint32 = 3 << 26    // read
 	MSCA_ST          uint32 = 0x30000000 // bits 29:28. Protocol.
-	MSCA_ST_Shift           = 28
-	MSCA_ST_NEW      uint32 = 0 << 28 // clause 45
-	MSCA_ST_OLD      uint32 = 1 << 28 // clause 22
-	MSCA_COMMAND     uint32 = 1 << 30 // Go. Clears itself.
+	MSCA_ST_NEW      uint32 = 0 << 28    // clause 45
+	MSCA_ST_OLD      uint32 = 1 << 28    // clause 22
+	MSCA_COMMAND     uint32 = 1 << 30    // Go. Clears itself.
+)
+
+// Shifts of the fields of MSCA.
+const (
+	MSCA_ADDR_Shift = 0
+	MSCA_DEV_Shift  = 16
+	MSCA_PHY_Shift  = 21
+	MSCA_OP_Shift   = 26
+	MSCA_ST_Shift   = 28
 )
 
 // MSRWD is at 04260. RW MDIO data.
@@ -2044,10 +2352,14 @@ const MSRWD uint32 = 0x04260
 
 // Fields of MSRWD.
 const (
-	MSRWD_WRITE       uint32 = 0x0000FFFF // bits 15:0. To write.
-	MSRWD_WRITE_Shift        = 0
-	MSRWD_READ        uint32 = 0xFFFF0000 // bits 31:16. Read.
-	MSRWD_READ_Shift         = 16
+	MSRWD_WRITE uint32 = 0x0000FFFF // bits 15:0. To write.
+	MSRWD_READ  uint32 = 0xFFFF0000 // bits 31:16. Read.
+)
+
+// Shifts of the fields of MSRWD.
+const (
+	MSRWD_WRITE_Shift = 0
+	MSRWD_READ_Shift  = 16
 )
 
 // MAXFRS is at 04268. RW Longest frame.
@@ -2055,8 +2367,12 @@ const MAXFRS uint32 = 0x04268
 
 // Fields of MAXFRS.
 const (
-	MAXFRS_MFS       uint32 = 0xFFFF0000 // bits 31:16. Bytes with FCS; counts with HLREG0.JUMBOEN only. Drivers stay at or below 9728.
-	MAXFRS_MFS_Shift        = 16
+	MAXFRS_MFS uint32 = 0xFFFF0000 // bits 31:16. Bytes with FCS; counts with HLREG0.JUMBOEN only. Drivers stay at or below 9728.
+)
+
+// Shifts of the fields of MAXFRS.
+const (
+	MAXFRS_MFS_Shift = 16
 )
 
 // PCSS1 is at 04288. RO XGXS status.
@@ -2092,27 +2408,31 @@ const AUTOC uint32 = 0x042A0
 const (
 	AUTOC_FLU                 uint32 = 1 << 0     // Force link up.
 	AUTOC_PMA_10G             uint32 = 0x00000180 // bits 8:7. 10 Gb/s parallel medium.
-	AUTOC_PMA_10G_Shift              = 7
 	AUTOC_PMA_10G_XAUI        uint32 = 0 << 7
 	AUTOC_PMA_10G_KX4         uint32 = 1 << 7
 	AUTOC_PMA_10G_CX4         uint32 = 2 << 7
 	AUTOC_PMA_1G              uint32 = 1 << 9     // 1 Gb/s medium: 0 SFI, 1 KX or BX.
 	AUTOC_AN_RESTART          uint32 = 1 << 12    // Apply the settings and negotiate anew. Clears itself.
 	AUTOC_LMS                 uint32 = 0x0000E000 // bits 15:13. Link mode.
-	AUTOC_LMS_Shift                  = 13
-	AUTOC_LMS_1G              uint32 = 0 << 13 // 1 Gb/s, no autonegotiation
-	AUTOC_LMS_10G_PARALLEL    uint32 = 1 << 13 // 10 Gb/s parallel, no autonegotiation
-	AUTOC_LMS_1G_AN           uint32 = 2 << 13 // 1 Gb/s, autonegotiation
-	AUTOC_LMS_10G_SERIAL      uint32 = 3 << 13 // 10 Gb/s serial
-	AUTOC_LMS_KX4_KX_KR       uint32 = 4 << 13 // backplane autonegotiation
-	AUTOC_LMS_SGMII           uint32 = 5 << 13 // SGMII, 100 Mb/s and 1 Gb/s
-	AUTOC_LMS_KX4_KX_KR_1G_AN uint32 = 6 << 13 // backplane, and 1 Gb/s autonegotiation
-	AUTOC_LMS_KX4_KX_KR_SGMII uint32 = 7 << 13 // backplane, and SGMII
-	AUTOC_KR_SUPP             uint32 = 1 << 16 // Advertise KR.
-	AUTOC_SYM_PAUSE           uint32 = 1 << 28 // Advertise pause both ways.
-	AUTOC_ASM_PAUSE           uint32 = 1 << 29 // Advertise pause one way.
-	AUTOC_KX_SUPP             uint32 = 1 << 30 // Advertise KX.
-	AUTOC_KX4_SUPP            uint32 = 1 << 31 // Advertise KX4.
+	AUTOC_LMS_1G              uint32 = 0 << 13    // 1 Gb/s, no autonegotiation
+	AUTOC_LMS_10G_PARALLEL    uint32 = 1 << 13    // 10 Gb/s parallel, no autonegotiation
+	AUTOC_LMS_1G_AN           uint32 = 2 << 13    // 1 Gb/s, autonegotiation
+	AUTOC_LMS_10G_SERIAL      uint32 = 3 << 13    // 10 Gb/s serial
+	AUTOC_LMS_KX4_KX_KR       uint32 = 4 << 13    // backplane autonegotiation
+	AUTOC_LMS_SGMII           uint32 = 5 << 13    // SGMII, 100 Mb/s and 1 Gb/s
+	AUTOC_LMS_KX4_KX_KR_1G_AN uint32 = 6 << 13    // backplane, and 1 Gb/s autonegotiation
+	AUTOC_LMS_KX4_KX_KR_SGMII uint32 = 7 << 13    // backplane, and SGMII
+	AUTOC_KR_SUPP             uint32 = 1 << 16    // Advertise KR.
+	AUTOC_SYM_PAUSE           uint32 = 1 << 28    // Advertise pause both ways.
+	AUTOC_ASM_PAUSE           uint32 = 1 << 29    // Advertise pause one way.
+	AUTOC_KX_SUPP             uint32 = 1 << 30    // Advertise KX.
+	AUTOC_KX4_SUPP            uint32 = 1 << 31    // Advertise KX4.
+)
+
+// Shifts of the fields of AUTOC.
+const (
+	AUTOC_PMA_10G_Shift = 7
+	AUTOC_LMS_Shift     = 13
 )
 
 // LINKS is at 042A4. RO Link status.
@@ -2124,16 +2444,20 @@ const (
 	LINKS_AN_COMPLETE       uint32 = 1 << 31    // Backplane autonegotiation is done.
 	LINKS_UP                uint32 = 1 << 30    // Link is up.
 	LINKS_SPEED             uint32 = 0x30000000 // bits 29:28. Speed.
-	LINKS_SPEED_Shift              = 28
 	LINKS_SPEED_100M        uint32 = 1 << 28
 	LINKS_SPEED_1G          uint32 = 2 << 28
 	LINKS_SPEED_10G         uint32 = 3 << 28
 	LINKS_MODE              uint32 = 0x0C000000 // bits 27:26. Link mode in use.
-	LINKS_MODE_Shift               = 26
 	LINKS_MODE_1G           uint32 = 0 << 26
 	LINKS_MODE_10G_PARALLEL uint32 = 1 << 26
 	LINKS_MODE_10G_SERIAL   uint32 = 2 << 26
 	LINKS_MODE_AN           uint32 = 3 << 26
+)
+
+// Shifts of the fields of LINKS.
+const (
+	LINKS_SPEED_Shift = 28
+	LINKS_MODE_Shift  = 26
 )
 
 // AUTOC2 is at 042A8. RW More of AUTOC.
@@ -2141,13 +2465,17 @@ const AUTOC2 uint32 = 0x042A8
 
 // Fields of AUTOC2.
 const (
-	AUTOC2_PMA_10G_SERIAL       uint32 = 0x00030000 // bits 17:16. 10 Gb/s serial medium.
-	AUTOC2_PMA_10G_SERIAL_Shift        = 16
-	AUTOC2_PMA_10G_SERIAL_KR    uint32 = 0 << 16
-	AUTOC2_PMA_10G_SERIAL_XFI   uint32 = 1 << 16
-	AUTOC2_PMA_10G_SERIAL_SFI   uint32 = 2 << 16
-	AUTOC2_LINK_DISABLE         uint32 = 0x70000000 // bits 30:28. Link off.
-	AUTOC2_LINK_DISABLE_Shift          = 28
+	AUTOC2_PMA_10G_SERIAL     uint32 = 0x00030000 // bits 17:16. 10 Gb/s serial medium.
+	AUTOC2_PMA_10G_SERIAL_KR  uint32 = 0 << 16
+	AUTOC2_PMA_10G_SERIAL_XFI uint32 = 1 << 16
+	AUTOC2_PMA_10G_SERIAL_SFI uint32 = 2 << 16
+	AUTOC2_LINK_DISABLE       uint32 = 0x70000000 // bits 30:28. Link off.
+)
+
+// Shifts of the fields of AUTOC2.
+const (
+	AUTOC2_PMA_10G_SERIAL_Shift = 16
+	AUTOC2_LINK_DISABLE_Shift   = 28
 )
 
 // AUTOC3 is at 042AC. RW More of AUTOC.
@@ -2158,10 +2486,14 @@ const ANLP1 uint32 = 0x042B0
 
 // Fields of ANLP1.
 const (
-	ANLP1_SYM_PAUSE      uint32 = 1 << 10    // Pause both ways.
-	ANLP1_ASM_PAUSE      uint32 = 1 << 11    // Pause one way.
-	ANLP1_AN_STATE       uint32 = 0x000F0000 // bits 19:16. State of the arbitration.
-	ANLP1_AN_STATE_Shift        = 16
+	ANLP1_SYM_PAUSE uint32 = 1 << 10    // Pause both ways.
+	ANLP1_ASM_PAUSE uint32 = 1 << 11    // Pause one way.
+	ANLP1_AN_STATE  uint32 = 0x000F0000 // bits 19:16. State of the arbitration.
+)
+
+// Shifts of the fields of ANLP1.
+const (
+	ANLP1_AN_STATE_Shift = 16
 )
 
 // ANLP2 is at 042B4. RO What the partner advertises, second word.
@@ -2203,11 +2535,15 @@ const MACC uint32 = 0x04330
 
 // Fields of MACC.
 const (
-	MACC_FLU       uint32 = 1 << 0     // Force link up.
-	MACC_FSV       uint32 = 0x00030000 // bits 17:16. Forced speed.
-	MACC_FSV_Shift        = 16
-	MACC_FSV_10G   uint32 = 3 << 16
-	MACC_FS        uint32 = 1 << 18 // Force the speed.
+	MACC_FLU     uint32 = 1 << 0     // Force link up.
+	MACC_FSV     uint32 = 0x00030000 // bits 17:16. Forced speed.
+	MACC_FSV_10G uint32 = 3 << 16
+	MACC_FS      uint32 = 1 << 18 // Force the speed.
+)
+
+// Shifts of the fields of MACC.
+const (
+	MACC_FSV_Shift = 16
 )
 
 // CORECTL is at 14F00. RW Analog core, written during SFP+ setup.
@@ -2215,11 +2551,15 @@ const CORECTL uint32 = 0x14F00
 
 // Fields of CORECTL.
 const (
-	CORECTL_DATA       uint32 = 0x000000FF // bits 7:0. Value.
-	CORECTL_DATA_Shift        = 0
-	CORECTL_ADDR       uint32 = 0x0000FF00 // bits 15:8. Register.
-	CORECTL_ADDR_Shift        = 8
-	CORECTL_WRITE_CMD  uint32 = 1 << 16 // Latch.
+	CORECTL_DATA      uint32 = 0x000000FF // bits 7:0. Value.
+	CORECTL_ADDR      uint32 = 0x0000FF00 // bits 15:8. Register.
+	CORECTL_WRITE_CMD uint32 = 1 << 16    // Latch.
+)
+
+// Shifts of the fields of CORECTL.
+const (
+	CORECTL_DATA_Shift = 0
+	CORECTL_ADDR_Shift = 8
 )
 
 // SMADARCTL is at 14F10. RW Analog core, common.
@@ -2588,10 +2928,14 @@ const PFMBICR_Count = 4
 
 // Fields of PFMBICR.
 const (
-	PFMBICR_REQ       uint32 = 0x0000FFFF // bits 15:0. A message has come.
-	PFMBICR_REQ_Shift        = 0
-	PFMBICR_ACK       uint32 = 0xFFFF0000 // bits 31:16. Our message was taken.
-	PFMBICR_ACK_Shift        = 16
+	PFMBICR_REQ uint32 = 0x0000FFFF // bits 15:0. A message has come.
+	PFMBICR_ACK uint32 = 0xFFFF0000 // bits 31:16. Our message was taken.
+)
+
+// Shifts of the fields of PFMBICR.
+const (
+	PFMBICR_REQ_Shift = 0
+	PFMBICR_ACK_Shift = 16
 )
 
 // PFMBIMR is at 00720 + 4·n for n<4. RW Which virtual functions' mailboxes may interrupt.
@@ -2652,11 +2996,15 @@ const VT_CTL uint32 = 0x051B0
 
 // Fields of VT_CTL.
 const (
-	VT_CTL_VT_ENABLE  uint32 = 1 << 0     // On.
-	VT_CTL_POOL       uint32 = 0x00001F80 // bits 12:7. Default pool.
-	VT_CTL_POOL_Shift        = 7
-	VT_CTL_DIS_DEFPL  uint32 = 1 << 29 // Drop what belongs to no pool.
-	VT_CTL_REPLEN     uint32 = 1 << 30 // Replicate multicast and broadcast.
+	VT_CTL_VT_ENABLE uint32 = 1 << 0     // On.
+	VT_CTL_POOL      uint32 = 0x00001F80 // bits 12:7. Default pool.
+	VT_CTL_DIS_DEFPL uint32 = 1 << 29    // Drop what belongs to no pool.
+	VT_CTL_REPLEN    uint32 = 1 << 30    // Replicate multicast and broadcast.
+)
+
+// Shifts of the fields of VT_CTL.
+const (
+	VT_CTL_POOL_Shift = 7
 )
 
 // VFRE is at 051E0 + 4·n for n<2. RW Pools that may receive.
@@ -2706,9 +3054,13 @@ const VMVIR_Count = 64
 // Fields of VMVIR.
 const (
 	VMVIR_TAG           uint32 = 0x0000FFFF // bits 15:0. Tag.
-	VMVIR_TAG_Shift            = 0
-	VMVIR_VLANA_DEFAULT uint32 = 1 << 30 // Always this tag.
-	VMVIR_VLANA_NEVER   uint32 = 1 << 31 // Never a tag.
+	VMVIR_VLANA_DEFAULT uint32 = 1 << 30    // Always this tag.
+	VMVIR_VLANA_NEVER   uint32 = 1 << 31    // Never a tag.
+)
+
+// Shifts of the fields of VMVIR.
+const (
+	VMVIR_TAG_Shift = 0
 )
 
 // PFVFSPOOF is at 08200 + 4·n for n<8. RW Anti-spoofing of 8 pools.
@@ -2724,10 +3076,14 @@ const PFVFSPOOF_Count = 8
 
 // Fields of PFVFSPOOF.
 const (
-	PFVFSPOOF_MAC        uint32 = 0x000000FF // bits 7:0. Check the source address.
-	PFVFSPOOF_MAC_Shift         = 0
-	PFVFSPOOF_VLAN       uint32 = 0x0000FF00 // bits 15:8. Check the VLAN.
-	PFVFSPOOF_VLAN_Shift        = 8
+	PFVFSPOOF_MAC  uint32 = 0x000000FF // bits 7:0. Check the source address.
+	PFVFSPOOF_VLAN uint32 = 0x0000FF00 // bits 15:8. Check the VLAN.
+)
+
+// Shifts of the fields of PFVFSPOOF.
+const (
+	PFVFSPOOF_MAC_Shift  = 0
+	PFVFSPOOF_VLAN_Shift = 8
 )
 
 // PFDTXGSWC is at 08220. RW Switch control.
@@ -2773,9 +3129,13 @@ const VLVF_Count = 64
 
 // Fields of VLVF.
 const (
-	VLVF_VLANID       uint32 = 0x00000FFF // bits 11:0. VLAN id.
-	VLVF_VLANID_Shift        = 0
-	VLVF_VIEN         uint32 = 1 << 31 // Entry is valid.
+	VLVF_VLANID uint32 = 0x00000FFF // bits 11:0. VLAN id.
+	VLVF_VIEN   uint32 = 1 << 31    // Entry is valid.
+)
+
+// Shifts of the fields of VLVF.
+const (
+	VLVF_VLANID_Shift = 0
 )
 
 // VLVFB is at 0F200 + 4·n for n<128. RW VLAN to pools: entry n/2, pools 31:0 when n is even, 63:32 when odd.
@@ -2843,10 +3203,14 @@ const TSYNCRXCTL uint32 = 0x05188
 
 // Fields of TSYNCRXCTL.
 const (
-	TSYNCRXCTL_VALID      uint32 = 1 << 0     // A stamp is held.
-	TSYNCRXCTL_TYPE       uint32 = 0x0000000E // bits 3:1. What is stamped.
-	TSYNCRXCTL_TYPE_Shift        = 1
-	TSYNCRXCTL_ENABLED    uint32 = 1 << 4 // On.
+	TSYNCRXCTL_VALID   uint32 = 1 << 0     // A stamp is held.
+	TSYNCRXCTL_TYPE    uint32 = 0x0000000E // bits 3:1. What is stamped.
+	TSYNCRXCTL_ENABLED uint32 = 1 << 4     // On.
+)
+
+// Shifts of the fields of TSYNCRXCTL.
+const (
+	TSYNCRXCTL_TYPE_Shift = 1
 )
 
 // RXSATRL is at 051A0. RO Source of the stamped packet, low.
@@ -2887,10 +3251,14 @@ const TIMINCA uint32 = 0x08C14
 
 // Fields of TIMINCA.
 const (
-	TIMINCA_INCVALUE        uint32 = 0x00FFFFFF // bits 23:0. Increment.
-	TIMINCA_INCVALUE_Shift         = 0
-	TIMINCA_INCPERIOD       uint32 = 0xFF000000 // bits 31:24. Period in clocks.
-	TIMINCA_INCPERIOD_Shift        = 24
+	TIMINCA_INCVALUE  uint32 = 0x00FFFFFF // bits 23:0. Increment.
+	TIMINCA_INCPERIOD uint32 = 0xFF000000 // bits 31:24. Period in clocks.
+)
+
+// Shifts of the fields of TIMINCA.
+const (
+	TIMINCA_INCVALUE_Shift  = 0
+	TIMINCA_INCPERIOD_Shift = 24
 )
 
 // TIMADJL is at 08C18. RW One-time adjustment, low.
@@ -2975,160 +3343,176 @@ const (
 // RXR: Receive descriptor as software writes it. An unused one should have an address that faults in w0 and 0 in w1.
 const (
 	// Word w0.
-	RXR_PKT_ADDR       uint64 = 0xFFFFFFFFFFFFFFFF // bits 63:0. Bus address of the packet buffer.
-	RXR_PKT_ADDR_Shift        = 0
+	RXR_PKT_ADDR uint64 = 0xFFFFFFFFFFFFFFFF // bits 63:0. Bus address of the packet buffer.
 	// Word w1.
-	RXR_HDR_ADDR       uint64 = 0xFFFFFFFFFFFFFFFF // bits 63:0. Bus address of the header buffer, 0 without header split. Its bit 0 lies where the card later writes DD, so it must be 0.
-	RXR_HDR_ADDR_Shift        = 0
+	RXR_HDR_ADDR uint64 = 0xFFFFFFFFFFFFFFFF // bits 63:0. Bus address of the header buffer, 0 without header split. Its bit 0 lies where the card later writes DD, so it must be 0.
+)
+
+// Shifts of the fields of RXR.
+const (
+	RXR_PKT_ADDR_Shift = 0
+	RXR_HDR_ADDR_Shift = 0
 )
 
 // RXD: Receive descriptor as the card writes it back. Valid once DD is set.
 const (
 	// Word w0.
-	RXD_RSSTYPE             uint64 = 0x000000000000000F // bits 3:0. What the RSS hash covers.
-	RXD_RSSTYPE_Shift              = 0
-	RXD_RSSTYPE_NONE        uint64 = 0 << 0             // no hash
-	RXD_RSSTYPE_TCP4        uint64 = 1 << 0             // TCP over IPv4
-	RXD_RSSTYPE_IP4         uint64 = 2 << 0             // IPv4
-	RXD_RSSTYPE_TCP6        uint64 = 3 << 0             // TCP over IPv6
-	RXD_RSSTYPE_IP6EX       uint64 = 4 << 0             // IPv6 with extensions
-	RXD_RSSTYPE_IP6         uint64 = 5 << 0             // IPv6
-	RXD_RSSTYPE_TCP6EX      uint64 = 6 << 0             // TCP over IPv6 with extensions
-	RXD_RSSTYPE_UDP4        uint64 = 7 << 0             // UDP over IPv4
-	RXD_RSSTYPE_UDP6        uint64 = 8 << 0             // UDP over IPv6
-	RXD_RSSTYPE_UDP6EX      uint64 = 9 << 0             // UDP over IPv6 with extensions
-	RXD_PTYPE               uint64 = 0x000000000000FFF0 // bits 15:4. Packet type, all bits.
-	RXD_PTYPE_Shift                = 4
-	RXD_PT_IPV4             uint64 = 1 << 4             // IPv4.
-	RXD_PT_IPV4_OPTS        uint64 = 1 << 5             // IPv4 with options.
-	RXD_PT_IPV6             uint64 = 1 << 6             // IPv6.
-	RXD_PT_IPV6_EXT         uint64 = 1 << 7             // IPv6 with extensions.
-	RXD_PT_TCP              uint64 = 1 << 8             // TCP.
-	RXD_PT_UDP              uint64 = 1 << 9             // UDP.
-	RXD_PT_SCTP             uint64 = 1 << 10            // SCTP.
-	RXD_PT_NFS              uint64 = 1 << 11            // NFS.
-	RXD_PT_ESP              uint64 = 1 << 12            // IPsec ESP.
-	RXD_PT_AH               uint64 = 1 << 13            // IPsec AH.
-	RXD_PT_LINKSEC          uint64 = 1 << 14            // LinkSec.
-	RXD_PT_ETQF             uint64 = 1 << 15            // An ethertype filter matched; then bits 6:4 are its index.
-	RXD_PT_ETQF_INDEX       uint64 = 0x0000000000000070 // bits 6:4. Index of the ethertype filter, with PT_ETQF.
-	RXD_PT_ETQF_INDEX_Shift        = 4
-	RXD_RSCCNT              uint64 = 0x00000000001E0000 // bits 20:17. Packets coalesced, less one.
-	RXD_RSCCNT_Shift               = 17
-	RXD_HDRLEN              uint64 = 0x000000007FE00000 // bits 30:21. Header length with header split.
-	RXD_HDRLEN_Shift               = 21
-	RXD_SPH                 uint64 = 1 << 31            // The header was split off.
-	RXD_RSSHASH             uint64 = 0xFFFFFFFF00000000 // bits 63:32. RSS hash.
-	RXD_RSSHASH_Shift              = 32
-	RXD_FDIR_HASH           uint64 = 0x0000FFFF00000000 // bits 47:32. With FLM: hash of the flow director filter.
-	RXD_FDIR_HASH_Shift            = 32
-	RXD_FDIR_ID             uint64 = 0xFFFF000000000000 // bits 63:48. With FLM: software index of the filter.
-	RXD_FDIR_ID_Shift              = 48
-	RXD_IP_ID               uint64 = 0x0000FFFF00000000 // bits 47:32. With RXCSUM.PCSD clear: IP id.
-	RXD_IP_ID_Shift                = 32
-	RXD_FRAG_CSUM           uint64 = 0xFFFF000000000000 // bits 63:48. With RXCSUM.PCSD clear: fragment checksum.
-	RXD_FRAG_CSUM_Shift            = 48
+	RXD_RSSTYPE        uint64 = 0x000000000000000F // bits 3:0. What the RSS hash covers.
+	RXD_RSSTYPE_NONE   uint64 = 0 << 0             // no hash
+	RXD_RSSTYPE_TCP4   uint64 = 1 << 0             // TCP over IPv4
+	RXD_RSSTYPE_IP4    uint64 = 2 << 0             // IPv4
+	RXD_RSSTYPE_TCP6   uint64 = 3 << 0             // TCP over IPv6
+	RXD_RSSTYPE_IP6EX  uint64 = 4 << 0             // IPv6 with extensions
+	RXD_RSSTYPE_IP6    uint64 = 5 << 0             // IPv6
+	RXD_RSSTYPE_TCP6EX uint64 = 6 << 0             // TCP over IPv6 with extensions
+	RXD_RSSTYPE_UDP4   uint64 = 7 << 0             // UDP over IPv4
+	RXD_RSSTYPE_UDP6   uint64 = 8 << 0             // UDP over IPv6
+	RXD_RSSTYPE_UDP6EX uint64 = 9 << 0             // UDP over IPv6 with extensions
+	RXD_PTYPE          uint64 = 0x000000000000FFF0 // bits 15:4. Packet type, all bits.
+	RXD_PT_IPV4        uint64 = 1 << 4             // IPv4.
+	RXD_PT_IPV4_OPTS   uint64 = 1 << 5             // IPv4 with options.
+	RXD_PT_IPV6        uint64 = 1 << 6             // IPv6.
+	RXD_PT_IPV6_EXT    uint64 = 1 << 7             // IPv6 with extensions.
+	RXD_PT_TCP         uint64 = 1 << 8             // TCP.
+	RXD_PT_UDP         uint64 = 1 << 9             // UDP.
+	RXD_PT_SCTP        uint64 = 1 << 10            // SCTP.
+	RXD_PT_NFS         uint64 = 1 << 11            // NFS.
+	RXD_PT_ESP         uint64 = 1 << 12            // IPsec ESP.
+	RXD_PT_AH          uint64 = 1 << 13            // IPsec AH.
+	RXD_PT_LINKSEC     uint64 = 1 << 14            // LinkSec.
+	RXD_PT_ETQF        uint64 = 1 << 15            // An ethertype filter matched; then bits 6:4 are its index.
+	RXD_PT_ETQF_INDEX  uint64 = 0x0000000000000070 // bits 6:4. Index of the ethertype filter, with PT_ETQF.
+	RXD_RSCCNT         uint64 = 0x00000000001E0000 // bits 20:17. Packets coalesced, less one.
+	RXD_HDRLEN         uint64 = 0x000000007FE00000 // bits 30:21. Header length with header split.
+	RXD_SPH            uint64 = 1 << 31            // The header was split off.
+	RXD_RSSHASH        uint64 = 0xFFFFFFFF00000000 // bits 63:32. RSS hash.
+	RXD_FDIR_HASH      uint64 = 0x0000FFFF00000000 // bits 47:32. With FLM: hash of the flow director filter.
+	RXD_FDIR_ID        uint64 = 0xFFFF000000000000 // bits 63:48. With FLM: software index of the filter.
+	RXD_IP_ID          uint64 = 0x0000FFFF00000000 // bits 47:32. With RXCSUM.PCSD clear: IP id.
+	RXD_FRAG_CSUM      uint64 = 0xFFFF000000000000 // bits 63:48. With RXCSUM.PCSD clear: fragment checksum.
 	// Word w1.
-	RXD_DD            uint64 = 1 << 0             // The card is done with the descriptor.
-	RXD_EOP           uint64 = 1 << 1             // Last buffer of the packet.
-	RXD_FLM           uint64 = 1 << 2             // A flow director filter matched.
-	RXD_VP            uint64 = 1 << 3             // A VLAN tag was found (and stripped with RXDCTL.VME).
-	RXD_UDPCS         uint64 = 1 << 4             // UDP checksum was checked.
-	RXD_L4CS          uint64 = 1 << 5             // TCP, UDP or SCTP checksum was checked.
-	RXD_IPCS          uint64 = 1 << 6             // IPv4 header checksum was checked.
-	RXD_PIF           uint64 = 1 << 7             // Passed by an inexact filter.
-	RXD_VEXT          uint64 = 1 << 9             // Outer VLAN tag found.
-	RXD_UDPV          uint64 = 1 << 10            // The UDP checksum field is not 0.
-	RXD_LLINT         uint64 = 1 << 11            // Caused a low-latency interrupt.
-	RXD_TSIP          uint64 = 1 << 15            // Time stamp in the buffer.
-	RXD_TS            uint64 = 1 << 16            // Time stamp taken.
-	RXD_SECP          uint64 = 1 << 17            // Went through the security engine.
-	RXD_LB            uint64 = 1 << 18            // Came from a local pool.
-	RXD_STATUS        uint64 = 0x00000000000FFFFF // bits 19:0. All status bits.
-	RXD_STATUS_Shift         = 0
-	RXD_NEXTP         uint64 = 0x00000000000FFFF0 // bits 19:4. Without EOP, when coalescing: next descriptor of the packet.
-	RXD_NEXTP_Shift          = 4
-	RXD_FDIRERR       uint64 = 0x0000000000700000 // bits 22:20. Flow director error: length, drop, collision.
-	RXD_FDIRERR_Shift        = 20
-	RXD_HBO           uint64 = 1 << 23            // Header buffer too small.
-	RXD_CE            uint64 = 1 << 24            // Bad FCS.
-	RXD_LE            uint64 = 1 << 25            // Length error.
-	RXD_PE            uint64 = 1 << 27            // Packet error.
-	RXD_OSE           uint64 = 1 << 28            // Oversize.
-	RXD_USE           uint64 = 1 << 29            // Undersize.
-	RXD_RXE           uint64 = 1 << 29            // Any MAC error: the 82599's meaning of this bit.
-	RXD_L4E           uint64 = 1 << 30            // L4 checksum is bad.
-	RXD_IPE           uint64 = 1 << 31            // IPv4 header checksum is bad; for a fragment check again before dropping (erratum 66).
-	RXD_ERRORS        uint64 = 0x00000000FFF00000 // bits 31:20. All error bits.
-	RXD_ERRORS_Shift         = 20
-	RXD_LEN           uint64 = 0x0000FFFF00000000 // bits 47:32. Bytes in this buffer.
-	RXD_LEN_Shift            = 32
-	RXD_VLAN          uint64 = 0xFFFF000000000000 // bits 63:48. VLAN tag, host order, with VP.
-	RXD_VLAN_Shift           = 48
+	RXD_DD      uint64 = 1 << 0             // The card is done with the descriptor.
+	RXD_EOP     uint64 = 1 << 1             // Last buffer of the packet.
+	RXD_FLM     uint64 = 1 << 2             // A flow director filter matched.
+	RXD_VP      uint64 = 1 << 3             // A VLAN tag was found (and stripped with RXDCTL.VME).
+	RXD_UDPCS   uint64 = 1 << 4             // UDP checksum was checked.
+	RXD_L4CS    uint64 = 1 << 5             // TCP, UDP or SCTP checksum was checked.
+	RXD_IPCS    uint64 = 1 << 6             // IPv4 header checksum was checked.
+	RXD_PIF     uint64 = 1 << 7             // Passed by an inexact filter.
+	RXD_VEXT    uint64 = 1 << 9             // Outer VLAN tag found.
+	RXD_UDPV    uint64 = 1 << 10            // The UDP checksum field is not 0.
+	RXD_LLINT   uint64 = 1 << 11            // Caused a low-latency interrupt.
+	RXD_TSIP    uint64 = 1 << 15            // Time stamp in the buffer.
+	RXD_TS      uint64 = 1 << 16            // Time stamp taken.
+	RXD_SECP    uint64 = 1 << 17            // Went through the security engine.
+	RXD_LB      uint64 = 1 << 18            // Came from a local pool.
+	RXD_STATUS  uint64 = 0x00000000000FFFFF // bits 19:0. All status bits.
+	RXD_NEXTP   uint64 = 0x00000000000FFFF0 // bits 19:4. Without EOP, when coalescing: next descriptor of the packet.
+	RXD_FDIRERR uint64 = 0x0000000000700000 // bits 22:20. Flow director error: length, drop, collision.
+	RXD_HBO     uint64 = 1 << 23            // Header buffer too small.
+	RXD_CE      uint64 = 1 << 24            // Bad FCS.
+	RXD_LE      uint64 = 1 << 25            // Length error.
+	RXD_PE      uint64 = 1 << 27            // Packet error.
+	RXD_OSE     uint64 = 1 << 28            // Oversize.
+	RXD_USE     uint64 = 1 << 29            // Undersize.
+	RXD_RXE     uint64 = 1 << 29            // Any MAC error: the 82599's meaning of this bit.
+	RXD_L4E     uint64 = 1 << 30            // L4 checksum is bad.
+	RXD_IPE     uint64 = 1 << 31            // IPv4 header checksum is bad; for a fragment check again before dropping (erratum 66).
+	RXD_ERRORS  uint64 = 0x00000000FFF00000 // bits 31:20. All error bits.
+	RXD_LEN     uint64 = 0x0000FFFF00000000 // bits 47:32. Bytes in this buffer.
+	RXD_VLAN    uint64 = 0xFFFF000000000000 // bits 63:48. VLAN tag, host order, with VP.
+)
+
+// Shifts of the fields of RXD.
+const (
+	RXD_RSSTYPE_Shift       = 0
+	RXD_PTYPE_Shift         = 4
+	RXD_PT_ETQF_INDEX_Shift = 4
+	RXD_RSCCNT_Shift        = 17
+	RXD_HDRLEN_Shift        = 21
+	RXD_RSSHASH_Shift       = 32
+	RXD_FDIR_HASH_Shift     = 32
+	RXD_FDIR_ID_Shift       = 48
+	RXD_IP_ID_Shift         = 32
+	RXD_FRAG_CSUM_Shift     = 48
+	RXD_STATUS_Shift        = 0
+	RXD_NEXTP_Shift         = 4
+	RXD_FDIRERR_Shift       = 20
+	RXD_ERRORS_Shift        = 20
+	RXD_LEN_Shift           = 32
+	RXD_VLAN_Shift          = 48
 )
 
 // TXD: Advanced transmit data descriptor. The card writes back the upper half of w1 only, with DD, when RS is set and subject to WTHRESH.
 const (
 	// Word w0.
-	TXD_ADDR       uint64 = 0xFFFFFFFFFFFFFFFF // bits 63:0. Bus address of the data.
-	TXD_ADDR_Shift        = 0
+	TXD_ADDR uint64 = 0xFFFFFFFFFFFFFFFF // bits 63:0. Bus address of the data.
 	// Word w1.
-	TXD_DTALEN       uint64 = 0x000000000000FFFF // bits 15:0. Bytes of data, at most 15.5 KiB; 0 hangs the queue.
-	TXD_DTALEN_Shift        = 0
-	TXD_MAC_LINKSEC  uint64 = 1 << 18            // LinkSec.
-	TXD_MAC_TSTAMP   uint64 = 1 << 19            // Take a time stamp.
-	TXD_DTYP         uint64 = 0x0000000000F00000 // bits 23:20. Kind.
-	TXD_DTYP_Shift          = 20
-	TXD_DTYP_CTXT    uint64 = 2 << 20            // context
-	TXD_DTYP_DATA    uint64 = 3 << 20            // data
-	TXD_EOP          uint64 = 1 << 24            // Last descriptor of the packet.
-	TXD_IFCS         uint64 = 1 << 25            // Append the FCS.
-	TXD_RS           uint64 = 1 << 27            // Report status; on EOP descriptors only.
-	TXD_DEXT         uint64 = 1 << 29            // Advanced descriptor.
-	TXD_VLE          uint64 = 1 << 30            // Insert the context's VLAN tag.
-	TXD_TSE          uint64 = 1 << 31            // Segment as the context says.
-	TXD_DD           uint64 = 1 << 32            // Written back: done.
-	TXD_IDX          uint64 = 0x0000007000000000 // bits 38:36. Which of the queue's contexts.
-	TXD_IDX_Shift           = 36
-	TXD_CC           uint64 = 1 << 39            // Check the context; IDX counts.
-	TXD_IXSM         uint64 = 1 << 40            // Insert the IPv4 header checksum.
-	TXD_TXSM         uint64 = 1 << 41            // Insert the L4 checksum.
-	TXD_IPSEC        uint64 = 1 << 42            // IPsec.
-	TXD_PAYLEN       uint64 = 0xFFFFC00000000000 // bits 63:46. Bytes of the whole packet without FCS; with TSE: of the L4 payload.
-	TXD_PAYLEN_Shift        = 46
+	TXD_DTALEN      uint64 = 0x000000000000FFFF // bits 15:0. Bytes of data, at most 15.5 KiB; 0 hangs the queue.
+	TXD_MAC_LINKSEC uint64 = 1 << 18            // LinkSec.
+	TXD_MAC_TSTAMP  uint64 = 1 << 19            // Take a time stamp.
+	TXD_DTYP        uint64 = 0x0000000000F00000 // bits 23:20. Kind.
+	TXD_DTYP_CTXT   uint64 = 2 << 20            // context
+	TXD_DTYP_DATA   uint64 = 3 << 20            // data
+	TXD_EOP         uint64 = 1 << 24            // Last descriptor of the packet.
+	TXD_IFCS        uint64 = 1 << 25            // Append the FCS.
+	TXD_RS          uint64 = 1 << 27            // Report status; on EOP descriptors only.
+	TXD_DEXT        uint64 = 1 << 29            // Advanced descriptor.
+	TXD_VLE         uint64 = 1 << 30            // Insert the context's VLAN tag.
+	TXD_TSE         uint64 = 1 << 31            // Segment as the context says.
+	TXD_DD          uint64 = 1 << 32            // Written back: done.
+	TXD_IDX         uint64 = 0x0000007000000000 // bits 38:36. Which of the queue's contexts.
+	TXD_CC          uint64 = 1 << 39            // Check the context; IDX counts.
+	TXD_IXSM        uint64 = 1 << 40            // Insert the IPv4 header checksum.
+	TXD_TXSM        uint64 = 1 << 41            // Insert the L4 checksum.
+	TXD_IPSEC       uint64 = 1 << 42            // IPsec.
+	TXD_PAYLEN      uint64 = 0xFFFFC00000000000 // bits 63:46. Bytes of the whole packet without FCS; with TSE: of the L4 payload.
+)
+
+// Shifts of the fields of TXD.
+const (
+	TXD_ADDR_Shift   = 0
+	TXD_DTALEN_Shift = 0
+	TXD_DTYP_Shift   = 20
+	TXD_IDX_Shift    = 36
+	TXD_PAYLEN_Shift = 46
 )
 
 // TXC: Transmit context descriptor. The 82599 keeps two for each queue (IDX 0 and 1); a context stays until it is overwritten.
 const (
 	// Word w0.
-	TXC_IPLEN          uint64 = 0x00000000000001FF // bits 8:0. IP header length in bytes.
-	TXC_IPLEN_Shift           = 0
-	TXC_MACLEN         uint64 = 0x000000000000FE00 // bits 15:9. Link header length in bytes.
-	TXC_MACLEN_Shift          = 9
-	TXC_VLAN           uint64 = 0x00000000FFFF0000 // bits 31:16. VLAN tag to insert.
-	TXC_VLAN_Shift            = 16
-	TXC_IPSEC_SA       uint64 = 0x000003FF00000000 // bits 41:32. IPsec entry.
-	TXC_IPSEC_SA_Shift        = 32
+	TXC_IPLEN    uint64 = 0x00000000000001FF // bits 8:0. IP header length in bytes.
+	TXC_MACLEN   uint64 = 0x000000000000FE00 // bits 15:9. Link header length in bytes.
+	TXC_VLAN     uint64 = 0x00000000FFFF0000 // bits 31:16. VLAN tag to insert.
+	TXC_IPSEC_SA uint64 = 0x000003FF00000000 // bits 41:32. IPsec entry.
 	// Word w1.
-	TXC_ESP_LEN       uint64 = 0x00000000000001FF // bits 8:0. IPsec ESP length.
-	TXC_ESP_LEN_Shift        = 0
-	TXC_SNAP          uint64 = 1 << 9             // SNAP header.
-	TXC_IPV4          uint64 = 1 << 10            // IPv4; 0: IPv6.
-	TXC_L4T           uint64 = 0x0000000000001800 // bits 12:11. L4 protocol.
-	TXC_L4T_Shift            = 11
-	TXC_L4T_UDP       uint64 = 0 << 11
-	TXC_L4T_TCP       uint64 = 1 << 11
-	TXC_L4T_SCTP      uint64 = 2 << 11
-	TXC_DTYP          uint64 = 0x0000000000F00000 // bits 23:20. Kind.
-	TXC_DTYP_Shift           = 20
-	TXC_DTYP_CTXT     uint64 = 2 << 20            // context
-	TXC_DEXT          uint64 = 1 << 29            // Advanced descriptor.
-	TXC_IDX           uint64 = 0x0000007000000000 // bits 38:36. Which of the queue's contexts.
-	TXC_IDX_Shift            = 36
-	TXC_L4LEN         uint64 = 0x0000FF0000000000 // bits 47:40. L4 header length in bytes.
-	TXC_L4LEN_Shift          = 40
-	TXC_MSS           uint64 = 0xFFFF000000000000 // bits 63:48. L4 payload bytes of each segment.
-	TXC_MSS_Shift            = 48
+	TXC_ESP_LEN   uint64 = 0x00000000000001FF // bits 8:0. IPsec ESP length.
+	TXC_SNAP      uint64 = 1 << 9             // SNAP header.
+	TXC_IPV4      uint64 = 1 << 10            // IPv4; 0: IPv6.
+	TXC_L4T       uint64 = 0x0000000000001800 // bits 12:11. L4 protocol.
+	TXC_L4T_UDP   uint64 = 0 << 11
+	TXC_L4T_TCP   uint64 = 1 << 11
+	TXC_L4T_SCTP  uint64 = 2 << 11
+	TXC_DTYP      uint64 = 0x0000000000F00000 // bits 23:20. Kind.
+	TXC_DTYP_CTXT uint64 = 2 << 20            // context
+	TXC_DEXT      uint64 = 1 << 29            // Advanced descriptor.
+	TXC_IDX       uint64 = 0x0000007000000000 // bits 38:36. Which of the queue's contexts.
+	TXC_L4LEN     uint64 = 0x0000FF0000000000 // bits 47:40. L4 header length in bytes.
+	TXC_MSS       uint64 = 0xFFFF000000000000 // bits 63:48. L4 payload bytes of each segment.
+)
+
+// Shifts of the fields of TXC.
+const (
+	TXC_IPLEN_Shift    = 0
+	TXC_MACLEN_Shift   = 9
+	TXC_VLAN_Shift     = 16
+	TXC_IPSEC_SA_Shift = 32
+	TXC_ESP_LEN_Shift  = 0
+	TXC_L4T_Shift      = 11
+	TXC_DTYP_Shift     = 20
+	TXC_IDX_Shift      = 36
+	TXC_L4LEN_Shift    = 40
+	TXC_MSS_Shift      = 48
 )
 
 // EEPROM words.

@@ -75,7 +75,7 @@ func GoTest() ([]byte, error) {
 	return src, nil
 }
 
-// fieldNames lists what fields writes.
+// fieldNames lists what fields and shifts write.
 func fieldNames(prefix string, f *reg.Field) []string {
 	names := []string{prefix + "_" + f.Name}
 	if f.Lo == f.Hi {
@@ -100,10 +100,29 @@ func register(b *bytes.Buffer, r *reg.Reg) {
 	}
 	fmt.Fprintf(b, "\n// Fields of %s.\nconst (\n", r.Name)
 	for i := range r.Fields {
-		f := &r.Fields[i]
-		fields(b, r.Name, f, "uint32", 8)
+		fields(b, r.Name, &r.Fields[i], "uint32", 8)
 	}
 	b.WriteString(")\n")
+	var names []*reg.Field
+	for i := range r.Fields {
+		names = append(names, &r.Fields[i])
+	}
+	shifts(b, r.Name, names)
+}
+
+// shifts writes the shifts of the fields of several bits. They stand apart, as
+// they have no type.
+func shifts(b *bytes.Buffer, prefix string, fs []*reg.Field) {
+	head := fmt.Sprintf("\n// Shifts of the fields of %s.\nconst (\n", prefix)
+	tail := ""
+	for _, f := range fs {
+		if f.Lo == f.Hi {
+			continue
+		}
+		fmt.Fprintf(b, "%s%s_%s_Shift = %d\n", head, prefix, f.Name, f.Lo)
+		head, tail = "", ")\n"
+	}
+	b.WriteString(tail)
 }
 
 // function writes an offset function. It has a branch for each bank and a call
@@ -134,7 +153,7 @@ func stride(b reg.Bank) string {
 	return fmt.Sprintf("0x%X", b.Stride)
 }
 
-// fields writes the mask, the shift and the values of one field.
+// fields writes the mask and the values of one field.
 func fields(b *bytes.Buffer, prefix string, f *reg.Field, typ string, digits int) {
 	name := prefix + "_" + f.Name
 	if f.Lo == f.Hi {
@@ -142,7 +161,6 @@ func fields(b *bytes.Buffer, prefix string, f *reg.Field, typ string, digits int
 		return
 	}
 	fmt.Fprintf(b, "%s %s = 0x%0*X // bits %d:%d. %s\n", name, typ, digits, f.Mask64(), f.Hi, f.Lo, f.Doc)
-	fmt.Fprintf(b, "%s_Shift = %d\n", name, f.Lo)
 	for _, v := range f.Values {
 		fmt.Fprintf(b, "%s_%s %s = %d << %d", name, v.Name, typ, v.V, f.Lo)
 		if v.Doc != "" {
@@ -156,6 +174,7 @@ func descriptor(b *bytes.Buffer, d *reg.Desc) {
 	fmt.Fprintf(b, "\n// %s: %s\n", d.Name, d.Doc)
 	b.WriteString("const (\n")
 	word := -1
+	var names []*reg.Field
 	for i := range d.Fields {
 		f := &d.Fields[i]
 		if f.Word != word {
@@ -163,8 +182,10 @@ func descriptor(b *bytes.Buffer, d *reg.Desc) {
 			fmt.Fprintf(b, "// Word w%d.\n", word)
 		}
 		fields(b, d.Name, &f.Field, "uint64", 16)
+		names = append(names, &f.Field)
 	}
 	b.WriteString(")\n")
+	shifts(b, d.Name, names)
 }
 
 func numbers(b *bytes.Buffer) {
