@@ -106,5 +106,6 @@ func Name(off uint32) string {
 // badIndex reports an index beyond the registers that exist. It is called by
 // the generated offset functions.
 func badIndex(name string, n, count int) uint32 {
+	// impossible: callers index by queues and entries whose number they took from the _Count constants
 	panic(fmt.Sprintf("reg: %s(%d): index outside 0…%d", name, n, count-1))
 }

@@ -77,7 +77,7 @@ var nvm = []Reg{
 		bit("LOCKED", 6, "Locked.")),
 	def("SWSM", at(0x10140), RW, unknown, unknownReset, srcHdr+"; "+srcProbe,
 		"Software semaphore. Poll until SMBI reads 0 (the read has then taken it), set SWESMBI and read back until it sticks; give back in the other order.",
-		bit("SMBI", 0, "Between drivers: a read returns the old value and leaves 1. A driver that died may have left it set.").as(RS),
+		bit("SMBI", 0, "Between drivers: a read returns the old value and leaves 1, a written 0 gives it back. A driver that died may have left it set.").as(RS),
 		bit("SWESMBI", 1, "Between software and firmware: sticks only while the firmware does not hold it.")),
 	def("FWSM", at(0x10148), RO, unknown, unknownReset, srcHdr+"; "+srcProbe,
 		"What the firmware says of itself.",

@@ -180,7 +180,7 @@ const SWSM uint32 = 0x10140
 
 // Fields of SWSM.
 const (
-	SWSM_SMBI    uint32 = 1 << 0 // Between drivers: a read returns the old value and leaves 1. A driver that died may have left it set.
+	SWSM_SMBI    uint32 = 1 << 0 // Between drivers: a read returns the old value and leaves 1, a written 0 gives it back. A driver that died may have left it set.
 	SWSM_SWESMBI uint32 = 1 << 1 // Between software and firmware: sticks only while the firmware does not hold it.
 )
 
