@@ -177,7 +177,7 @@ func values(f *reg.Field) string {
 	}
 	var parts []string
 	for _, v := range f.Values {
-		s := fmt.Sprintf("%X %s", v.V, v.Name)
+		s := fmt.Sprintf("%X = %s", v.V, v.Name)
 		if v.Doc != "" {
 			s += " (" + v.Doc + ")"
 		}
