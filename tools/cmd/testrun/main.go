@@ -114,7 +114,7 @@ func goTest(r *testjson.Report, dir string, args []string) error {
 type target struct{ pkg, name string }
 
 func fuzzAll(w io.Writer, r *testjson.Report, o options, args []string) error {
-	targets, err := fuzzTargets(o.dir, args)
+	targets, err := fuzzTargets(r, o.dir, args)
 	if err != nil {
 		return err
 	}
@@ -157,33 +157,43 @@ func onlyDeadline(out string) bool {
 		!strings.Contains(out, "panic:")
 }
 
-// fuzzTargets asks go test for the fuzz targets of some packages.
-func fuzzTargets(dir string, args []string) ([]target, error) {
+// fuzzTargets asks go test for the fuzz targets of some packages. A package that does not build is a problem of the report, and
+// the others are fuzzed.
+func fuzzTargets(r *testjson.Report, dir string, args []string) ([]target, error) {
 	cmd := exec.Command("go", append([]string{"test", "-json", "-list", "^Fuzz"}, args...)...)
 	cmd.Dir = dir
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
-	targets := listed(out)
-	if err != nil {
-		return nil, fmt.Errorf("go test -list (run `go vet %s` to see what does not build): %w", strings.Join(args, " "), err)
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return nil, fmt.Errorf("go test -list: %w", err)
+	}
+	targets, broken := listed(out)
+	for _, pkg := range broken {
+		r.Problem("%s does not build, so its fuzz targets did not run", pkg)
+	}
+	if err != nil && len(broken) == 0 {
+		r.Problem("go test -list %s: %v", strings.Join(args, " "), err)
 	}
 	return targets, nil
 }
 
-// listed picks the names out of the events of go test -json -list.
-func listed(events []byte) []target {
-	var targets []target
+// listed picks the names, and the packages that failed, out of the events of go test -json -list.
+func listed(events []byte) (targets []target, broken []string) {
 	for line := range bytes.Lines(events) {
 		var e testjson.Event
-		if json.Unmarshal(line, &e) != nil || e.Action != "output" {
+		if json.Unmarshal(line, &e) != nil {
 			continue
 		}
 		name := strings.TrimSpace(e.Output)
-		if strings.HasPrefix(name, "Fuzz") && !strings.ContainsAny(name, " \t") {
+		switch {
+		case e.Action == "fail" && e.Test == "":
+			broken = append(broken, e.Package)
+		case e.Action == "output" && strings.HasPrefix(name, "Fuzz") && !strings.ContainsAny(name, " \t"):
 			targets = append(targets, target{e.Package, name})
 		}
 	}
-	return targets
+	return targets, broken
 }
 
 func readSkips(file string) (testjson.Skips, error) {

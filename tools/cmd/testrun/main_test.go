@@ -73,6 +73,21 @@ func FuzzBad(f *testing.F) { f.Add([]byte("x")); f.Fuzz(func(t *testing.T, b []b
 	}
 }
 
+func TestFuzzingGoesOnPastAPackageThatDoesNotBuild(t *testing.T) {
+	dir := module(t, map[string]string{"m_test.go": "package m\nimport \"testing\"\nfunc FuzzGood(f *testing.F) { f.Fuzz(func(t *testing.T, b []byte) {}) }\n"})
+	if err := os.Mkdir(filepath.Join(dir, "bad"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bad", "b_test.go"), []byte("package bad\nvar x = y\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	ok, err := run(&out, options{name: "fuzz", dir: dir, fuzz: "10x"}, []string{"./..."})
+	if err != nil || ok || !strings.Contains(out.String(), "* m/bad does not build") || !strings.HasSuffix(out.String(), "fuzz: 1 passed, 1 failed, 0 skipped\n") {
+		t.Errorf("ok %v, err %v; output:\n%s", ok, err, out.String())
+	}
+}
+
 func TestDeadlineAloneIsNoFinding(t *testing.T) {
 	if !onlyDeadline("--- FAIL: FuzzX (10.1s)\n    context deadline exceeded\n") {
 		t.Error("the deadline was taken for a finding")
