@@ -1,0 +1,450 @@
+package nic82599
+
+import (
+	"hash/crc32"
+	"math/bits"
+
+	"bare.wire/ixgbe/reg"
+	"bare.wire/sim"
+)
+
+// rxEngine is everything between wire and receive rings.
+type rxEngine struct {
+	q       [Queues]rxQueue
+	live    bitmap // queues that have descriptors to fetch or to write back, or change state
+	secSeen bool   // SECRXSTAT was seen ready since the path was stopped
+	halt    bool   // nothing could be stored at the last step
+	floor   int64  // and so nothing is stored as of before this time
+	lag     int64  // how long the DMA takes to get to a frame that has arrived, drawn anew now and then
+	drawn   int    // frames since it was
+	buf     packetBuffer
+	loop    loopback
+	pkt     packet
+	scratch []byte
+	count   uint64 // frames stored, for Faults.RxErrors
+}
+
+// group is how many descriptors are written back together: a cache line's worth.
+const group = 4
+
+// rxDesc is a descriptor that is done, to be written back.
+type rxDesc struct {
+	w0, w1 uint64
+	addr   uint64
+	late   []byte // the frame's bytes, with Faults.StaleData
+}
+
+// rxQueue is a receive queue.
+type rxQueue struct {
+	queue
+	addrs   [cacheLen]uint64 // buffers of the descriptors fetched
+	first   int              // slot of use
+	done    [group]rxDesc
+	nDone   int
+	readyAt int64 // when the latest fetch arrived
+
+	bufLen  int
+	dropEn  bool
+	vme     bool
+	counter int // counter set
+}
+
+func (e *rxEngine) reset() {
+	for i := range e.q {
+		e.q[i] = rxQueue{queue: queue{id: i, fetchAt: sim.Never, backAt: sim.Never}}
+	}
+	e.live, e.secSeen, e.halt, e.lag, e.drawn = bitmap{}, false, false, 0, 0
+	e.buf.reset()
+	e.loop.reset()
+}
+
+func (e *rxEngine) owes() bool {
+	for i := range e.q {
+		if q := &e.q[i]; q.nDone > 0 || q.fetchAt != sim.Never && !q.hung {
+			return true
+		}
+	}
+	return false
+}
+
+// begin prepares a queue that is being enabled.
+func (q *rxQueue) begin(c *Card) {
+	q.hung, q.first, q.nDone = false, 0, 0
+	q.fetchAt, q.backAt = sim.Never, sim.Never
+	q.reload(c)
+}
+
+// reload takes what a frame needs to know of the queue from the registers.
+func (q *rxQueue) reload(c *Card) {
+	s := c.val(reg.SRRCTL(q.id))
+	q.bufLen = int(s&reg.SRRCTL_BSIZEPKT) << 10
+	q.dropEn = s&reg.SRRCTL_DROP_EN != 0
+	q.vme = c.val(reg.RXDCTL(q.id))&reg.RXDCTL_VME != 0
+}
+
+func (c *Card) settleRx(q *rxQueue) {
+	if c.now < q.late.at {
+		return
+	}
+	switch q.state {
+	case qEnabling:
+		q.state, q.wasOn = qOn, true
+	case qDisabling:
+		if q.nDone > 0 && c.busMaster() && !q.hung {
+			c.reportRx(q)
+		}
+		q.state, q.nDone, q.fetchAt, q.backAt = qOff, 0, sim.Never, sim.Never
+		c.watch.forgetRx(q.id)
+		c.set(reg.RDH(q.id), uint32(q.head))
+	}
+}
+
+// writeRXCTRL is the last step of receive set-up, checked for those before it.
+func (c *Card) writeRXCTRL(old, v uint32) {
+	if v&^old&reg.RXCTRL_RXEN == 0 {
+		return
+	}
+	any := false
+	for i := range c.rx.q {
+		any = any || c.rx.q[i].state == qOn || c.rx.q[i].state == qEnabling
+	}
+	if !any {
+		c.wrong(RXENBeforeRings, -1, "RXCTRL = %08X", v)
+	}
+	if c.val(reg.SECRXCTRL)&reg.SECRXCTRL_RX_DIS == 0 || !c.rx.secSeen {
+		c.wrong(RXENWithoutSECRX, -1, "RXCTRL = %08X, SECRXCTRL %08X", v, c.val(reg.SECRXCTRL))
+	}
+	if (c.val(reg.HLREG0)&reg.HLREG0_RXCRCSTRP != 0) != (c.val(reg.RDRXCTL)&reg.RDRXCTL_CRCSTRIP != 0) {
+		c.wrong(CRCStripMismatch, -1, "HLREG0 %08X, RDRXCTL %08X", c.val(reg.HLREG0), c.val(reg.RDRXCTL))
+	}
+}
+
+// checkRxSetup looks at writes that need the receiver to be off.
+func (c *Card) checkRxSetup(r *cell, old, v uint32) {
+	if c.val(reg.RXCTRL)&reg.RXCTRL_RXEN == 0 || old == v {
+		return
+	}
+	if r.off == reg.HLREG0 && (old^v)&(reg.HLREG0_RXCRCSTRP|reg.HLREG0_JUMBOEN) == 0 {
+		return
+	}
+	c.wrong(ChangedWithRXEN, -1, "%s = %08X, was %08X", reg.Name(r.off), v, old)
+}
+
+// runRx does what is due and returns when there is more.
+func (c *Card) runRx() int64 {
+	e := &c.rx
+	next := c.runRxQueues()
+	master := c.hot.master && !c.dmaStopped()
+	if master && e.halt {
+		e.floor = c.now
+	}
+	e.halt = !master
+	budget := c.cfg.MaxStep
+	if budget == 0 {
+		budget = 1 << 30
+	}
+	for ; ; budget-- {
+		if budget == 0 {
+			return c.now + 1 + c.rng.delay(c.cfg.Timing.DMA)
+		}
+		if f, at, bad, ok := e.buf.front(); ok {
+			if master && c.deliver(f, max(at, e.floor), bad) {
+				e.buf.pop()
+				continue
+			}
+		}
+		t := c.arrive(master)
+		if t > c.now {
+			next = min(next, t)
+			break
+		}
+	}
+	return min(next, c.runRxQueues())
+}
+
+// runRxQueues does what the queues have due: state, fetches, write-backs.
+func (c *Card) runRxQueues() int64 {
+	e := &c.rx
+	next := sim.Never
+	for i := range e.live {
+		for m := e.live[i]; m != 0; m &= m - 1 {
+			next = min(next, c.runRxQueue(&e.q[i*64+bits.TrailingZeros64(m)]))
+		}
+	}
+	return next
+}
+
+func (c *Card) runRxQueue(q *rxQueue) int64 {
+	next := sim.Never
+	if q.state == qEnabling || q.state == qDisabling {
+		if c.settleRx(q); q.state == qEnabling || q.state == qDisabling {
+			if next = q.late.at; next >= 1<<62 {
+				next = sim.Never
+			}
+		}
+	}
+	if q.backAt <= c.now && c.busMaster() {
+		c.reportRx(q)
+	}
+	if q.fetchAt <= c.now && c.hot.master && !c.dmaStopped() && q.state == qOn && !q.hung {
+		c.fetchRx(q)
+	}
+	busy := q.state == qEnabling || q.state == qDisabling
+	if q.fetchAt != sim.Never && q.state == qOn && !q.hung {
+		busy = true
+		if c.hot.master && !c.dmaStopped() {
+			next = min(next, q.fetchAt)
+		}
+	}
+	if q.nDone > 0 {
+		busy = true
+		if c.busMaster() {
+			next = min(next, q.backAt)
+		}
+	}
+	if !busy {
+		c.rx.live.clear(q.id)
+	}
+	return next
+}
+
+// wantFetch starts a fetch if there is something to fetch and room for it.
+func (q *rxQueue) wantFetch(c *Card, t int64) {
+	if q.fetchAt == sim.Never && q.fetch != q.tail && q.cached() <= cacheLen/2 {
+		q.fetchAt = t + c.rng.delay(c.cfg.Timing.Fetch)
+		c.rx.live.set(q.id)
+	}
+}
+
+// fetchRx takes descriptors onto the card.
+func (c *Card) fetchRx(q *rxQueue) {
+	t := q.fetchAt
+	q.fetchAt, q.readyAt = sim.Never, t
+	n := min(cacheLen-q.cached(), q.dist(q.fetch, q.tail))
+	if c.cfg.Faults.PartialFetch {
+		n = min(n, 1)
+	}
+	for n > 0 {
+		b := c.descs(&q.queue, q.fetch, n)
+		if b == nil {
+			return
+		}
+		k := len(b) / reg.DescSize
+		if c.dma.on {
+			c.logDMA(FetchRx, q.id, q.base+uint64(q.fetch)*reg.DescSize, len(b), t)
+		}
+		slot := q.first + q.cached()
+		for i := range k {
+			q.addrs[(slot+i)%cacheLen] = load(b[i*reg.DescSize:])
+			if w1 := load(b[i*reg.DescSize+8:]); w1&reg.RXD_DD != 0 {
+				c.wrong(RxStatusNotClear, q.id, "descriptor %d: %016X", q.step(q.fetch, i), w1)
+			}
+		}
+		q.fetch = q.step(q.fetch, k)
+		n -= k
+	}
+	q.wantFetch(c, t)
+}
+
+// deliver stores a frame that has arrived at t in its queue's buffers. It returns false when the frame has to wait: for
+// descriptors that are on their way, or, without DROP_EN, for descriptors that nobody has given yet; and everything behind
+// it waits with it.
+func (c *Card) deliver(f []byte, t int64, bad bool) bool {
+	p := &c.rx.pkt
+	p.parse(f, c.hot.vet)
+	n, hash, typ := c.spread(p)
+	q := &c.rx.q[n]
+	if q.state != qOn || q.hung {
+		if !q.wasOn {
+			c.wrong(RetaBeyondQueues, n, "hash %08X", hash)
+		}
+		return true
+	}
+	tag, tagged := uint16(0), false
+	if q.vme && be16(f[12:]) == c.hot.vet && len(f) >= 18 {
+		tag, tagged = be16(f[14:]), true
+	}
+	size := len(f)
+	if tagged {
+		size -= 4
+	}
+	if !c.hot.strip {
+		size += fcsLen
+	}
+	if q.bufLen == 0 {
+		return true
+	}
+	if need := (size + q.bufLen - 1) / q.bufLen; need > q.cached() {
+		if c.refill(q, t); need > q.cached() {
+			return c.starve(q, need)
+		}
+	}
+	t = max(t, q.readyAt)
+	w0 := p.ptype | uint64(typ) | uint64(hash)<<32
+	if c.hot.ipidInsteadOfHash {
+		w0 = p.ptype | uint64(p.ipID)<<32
+	}
+	w1 := p.status
+	if tagged {
+		w1 |= reg.RXD_VP | uint64(tag)<<48
+	}
+	if bad {
+		w1 |= reg.RXD_CE | reg.RXD_RXE
+	}
+	if e := c.cfg.Faults.RxErrors; e > 0 && c.rx.count%uint64(e) == uint64(e)-1 {
+		w1 |= reg.RXD_RXE
+	}
+	c.rx.count++
+	if p.status&(reg.RXD_L4E|reg.RXD_IPE) != 0 {
+		c.add(reg.XEC, 1)
+	}
+	c.countQueue(q.id, size, len(f))
+	if tagged || !c.hot.strip {
+		f = c.rebuild(f, tagged, bad)
+	}
+	c.fill(q, f, w0, w1, t)
+	return true
+}
+
+// refill gets more descriptors onto the card, at once if their fetch is due.
+func (c *Card) refill(q *rxQueue, t int64) {
+	if q.fetch != q.tail && q.fetchAt == sim.Never && q.cached() < cacheLen {
+		q.fetchAt = t + c.rng.delay(c.cfg.Timing.Fetch)
+		c.rx.live.set(q.id)
+	}
+	if q.fetchAt <= c.now && c.hot.master && !c.dmaStopped() {
+		c.fetchRx(q)
+	}
+}
+
+// starve is a frame that needs more descriptors than its queue has on the card; true: it is dropped.
+func (c *Card) starve(q *rxQueue, need int) bool {
+	if q.hung {
+		return true
+	}
+	if need > q.dist(q.use, q.tail) && q.dropEn {
+		c.add(reg.QPRDC(c.counterRx(q.id)), 1)
+		return true
+	}
+	return false
+}
+
+// rebuild returns the frame as it goes to memory when that is not as it came: without its tag, or with its FCS.
+func (c *Card) rebuild(f []byte, tagged, bad bool) []byte {
+	b := c.rx.scratch[:0]
+	if tagged {
+		b = append(append(b, f[:12]...), f[16:]...)
+	} else {
+		b = append(b, f...)
+	}
+	if !c.hot.strip {
+		fcs := crc32.ChecksumIEEE(f)
+		if bad {
+			fcs = ^fcs
+		}
+		b = append(b, byte(fcs), byte(fcs>>8), byte(fcs>>16), byte(fcs>>24))
+	}
+	c.rx.scratch = b[:0]
+	return b
+}
+
+// fill writes a frame into the next buffers of q.
+func (c *Card) fill(q *rxQueue, f []byte, w0, w1 uint64, t int64) {
+	for {
+		n := min(len(f), q.bufLen)
+		addr := q.addrs[q.first]
+		d := &q.done[q.nDone]
+		*d = rxDesc{w0: w0, addr: addr, late: d.late[:0]}
+		if c.watch.on {
+			c.watchRxFilled(q, addr)
+		}
+		if !c.put(q, d, f[:n]) {
+			return
+		}
+		if c.dma.on {
+			c.logDMA(WriteData, q.id, addr, n, t)
+		}
+		f = f[n:]
+		d.w1 = reg.RXD_DD | uint64(n)<<32
+		if len(f) == 0 {
+			d.w1 |= w1 | reg.RXD_EOP
+		}
+		if q.nDone == 0 {
+			q.backAt = t + c.rng.delay(c.cfg.Timing.WriteBack)
+			c.rx.live.set(q.id)
+		}
+		q.nDone++
+		full := q.use%group == group-1 || q.nDone == group
+		q.use = q.step(q.use, 1)
+		q.first = (q.first + 1) % cacheLen
+		if full {
+			q.backAt = t
+			if c.busMaster() {
+				c.reportRx(q)
+			}
+		}
+		if len(f) == 0 {
+			break
+		}
+	}
+	q.wantFetch(c, t)
+}
+
+// put writes the bytes of one buffer, now or, with Faults.StaleData, right before DD.
+func (c *Card) put(q *rxQueue, d *rxDesc, b []byte) bool {
+	if c.cfg.Faults.StaleData {
+		d.late = append(d.late, b...)
+		return true
+	}
+	if err := c.scatter(d.addr, b); err != nil {
+		c.fault(&q.queue, "receive buffer", d.addr, err)
+		return false
+	}
+	return true
+}
+
+// reportRx writes back the descriptors that are done: for each the first word, then the second with DD.
+func (c *Card) reportRx(q *rxQueue) {
+	t, n := q.backAt, q.nDone
+	q.backAt = sim.Never
+	if n == 0 || c.cfg.Faults.NoWriteBack {
+		q.nDone = 0
+		return
+	}
+	for k := range n {
+		i := k
+		if c.cfg.Faults.ShuffledStatus {
+			i = n - 1 - k
+		}
+		if !c.reportRxDesc(q, i, t) {
+			return
+		}
+	}
+	q.head, q.nDone = q.step(q.head, n), 0
+	c.queueCause(q.id, false)
+}
+
+// reportRxDesc writes back the i-th of the descriptors that are done.
+func (c *Card) reportRxDesc(q *rxQueue, i int, t int64) bool {
+	d := &q.done[i]
+	if len(d.late) > 0 {
+		if err := c.scatter(d.addr, d.late); err != nil {
+			c.fault(&q.queue, "receive buffer", d.addr, err)
+			return false
+		}
+	}
+	at := q.step(q.head, i)
+	b := c.descs(&q.queue, at, 1)
+	if b == nil {
+		return false
+	}
+	if c.watch.on {
+		c.watch.takeRx(d.addr)
+	}
+	store(b, d.w0)
+	store(b[8:], d.w1)
+	if c.dma.on {
+		c.logDMA(ReportRx, q.id, q.base+uint64(at)*reg.DescSize, reg.DescSize, t)
+	}
+	return true
+}
