@@ -65,6 +65,18 @@ func TestAHeldFrameArrivesRightBehindTheOneItWaitedFor(t *testing.T) {
 	}
 }
 
+func TestAHeldFrameWhoseTimeIsUpKeepsItsPlace(t *testing.T) {
+	w := newWire(t, link.Config{ReorderEvery: 2, Hold: 10})
+	for _, at := range []int64{0, 1, 100} {
+		w.A().Transmit([]byte{1}, at)
+	}
+	for _, want := range []int64{0, 11, 100} {
+		if f, _ := w.B().Receive(1000); f.At != want {
+			t.Fatalf("frame %d arrives at %d, want %d", f.ID, f.At, want)
+		}
+	}
+}
+
 func TestAHeldFrameThatWasReceivedIsNotTouchedAgain(t *testing.T) {
 	w := newWire(t, link.Config{ReorderEvery: 2, ReorderBy: 2, Hold: 10})
 	w.A().Transmit([]byte("zero"), 0)
@@ -186,6 +198,10 @@ func TestDelayDistributions(t *testing.T) {
 	if l[10_000] != 1000 || l[19_000] != 41_000 {
 		t.Errorf("two-point: median %d, p95 %d", l[10_000], l[19_000])
 	}
+	never := link.Config{Delays: []link.WeightedDelay{{Delay: 7, Weight: 0}, {Delay: 3, Weight: 1}, {Delay: 7, Weight: 0}}}
+	if l := latencies(t, never, 1000); l[0] != 3 || l[999] != 3 {
+		t.Errorf("delays without weight were chosen: %d to %d", l[0], l[999])
+	}
 	at := slices.Index(l, 41_000)
 	if share := 1 - float64(at)/2e4; math.Abs(share-0.1) > 0.008 {
 		t.Errorf("two-point: %v of the frames are slow, want 0.1", share)
@@ -276,6 +292,32 @@ func TestACutLosesHeldFramesAndCopiesToo(t *testing.T) {
 		}
 	}
 	checkSum(t, w, link.AToB)
+}
+
+func TestACutSparesWhatHasArrived(t *testing.T) {
+	w := newWire(t, link.Config{Jitter: 10_000, Overtake: true, Seed: 1})
+	for i := range uint64(1000) {
+		w.A().Transmit(numbered(i, 60), int64(i)*10)
+	}
+	w.B().Receive(9_000)
+	w.A().SetUp(false)
+	got := drain(w.B())
+	if c := w.Counts(link.AToB); len(got) < 100 || c.Lost() < 100 || got[len(got)-1].At > 9_000 {
+		t.Fatalf("%d had arrived; %+v", len(got), c)
+	}
+	if !slices.IsSortedFunc(got, func(a, b arrival) int { return int(a.At - b.At) }) {
+		t.Error("what has arrived is out of order")
+	}
+	checkSum(t, w, link.AToB)
+}
+
+func TestAFrameSentIntoNoLinkTakesNoTime(t *testing.T) {
+	w := newWire(t, link.Config{Rate: megapps, Flap: link.Flap{First: 0, Down: 100}})
+	w.A().Transmit(make([]byte, 60), 50)
+	w.A().Transmit(make([]byte, 60), 100)
+	if f, ok := w.B().Receive(9000); !ok || f.ID != 1 || f.At != 1100 {
+		t.Fatalf("got %+v, %v", f, ok)
+	}
 }
 
 func TestFlap(t *testing.T) {

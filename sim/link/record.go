@@ -113,8 +113,7 @@ type record struct {
 	reorders    []Reordering
 	corruptions []Corruption
 
-	any   bool // a frame was delivered
-	maxID uint64
+	maxID uint64 // highest ID delivered
 }
 
 // list appends to one of the lists if it is kept and has room.
@@ -147,11 +146,10 @@ func (r *record) corrupt(c Corruption) {
 func (r *record) delivered(f *frame) {
 	r.counts.Delivered++
 	r.counts.InFlight--
-	if r.any && f.copy == 0 && f.id < r.maxID {
+	if f.copy == 0 && f.id < r.maxID {
 		r.counts.Reordered++
 		list(r, &r.reorders, Reordering{ID: f.id, Max: r.maxID, At: f.at})
 	}
-	r.any = true
 	r.maxID = max(r.maxID, f.id)
 }
 
