@@ -134,8 +134,11 @@ func (p *Pacer) Sent(now int64, asked, n int) {
 // Next is when Poll will have something to say, ns: when the next frame is due or when the run ends.
 func (p *Pacer) Next() int64 { return min(p.due, p.cfg.End) }
 
-// Done reports whether nothing more will be sent.
-func (p *Pacer) Done(now int64) bool { return now >= p.cfg.End || p.pos >= p.last }
+// Done reports whether the run is over: the end has come or the count is out. After the last frame of a run with an end,
+// its share of time is still waited for.
+func (p *Pacer) Done(now int64) bool {
+	return now >= p.cfg.End || p.cfg.Count > 0 && p.pos >= p.cfg.Count
+}
 
 // Finish closes the books at now, when Done or when the run was interrupted, and returns the result.
 func (p *Pacer) Finish(now int64) Result {

@@ -12,6 +12,7 @@ const SchemaName = "pktgen.run/1"
 type Run struct {
 	Schema    string     `json:"schema"`
 	Version   string     `json:"version"` // of pktgen
+	About     string     `json:"about"`   // what the devices are: "in-process pair, link 10 Gb/s"
 	Host      Host       `json:"host"`
 	Args      Args       `json:"args"`
 	Devices   []Device   `json:"devices"`

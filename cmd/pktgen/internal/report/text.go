@@ -36,7 +36,10 @@ func headline(r *Run) string {
 		names[i] = d.URI
 	}
 	parts := []string{strings.Join(names, " -> ")}
-	if len(r.Devices) > 0 {
+	switch {
+	case r.About != "":
+		parts = append(parts, r.About)
+	case len(r.Devices) > 0:
 		parts = append(parts, describe(r.Devices[0]))
 	}
 	a := r.Args

@@ -168,3 +168,45 @@ func Count(s string) (uint64, error) {
 	}
 	return r.num, nil
 }
+
+// A Limit is a number of frames, or a share of them.
+type Limit struct {
+	num, den uint64
+	share    bool
+	text     string
+}
+
+// ParseLimit reads "0", "12" (frames) or "0.1%".
+func ParseLimit(s string) (Limit, error) {
+	word, percent := strings.CutSuffix(s, "%")
+	r, rest, err := decimal(word)
+	if err == nil && rest != "" {
+		err = fmt.Errorf("%q is not understood", rest)
+	}
+	if err == nil && percent {
+		r, err = r.div(100)
+	}
+	if err == nil && !percent && r.den != 1 {
+		err = fmt.Errorf("is not a whole number of frames; did you mean %s%%?", s)
+	}
+	if err != nil {
+		return Limit{}, fmt.Errorf("limit %q: %w; write a number of frames, as in 0, or a share, as in 0.1%%", s, err)
+	}
+	return Limit{r.num, r.den, percent, s}, nil
+}
+
+// Allows reports whether n out of total are within the limit.
+func (l Limit) Allows(n, total uint64) bool {
+	if !l.share {
+		return n <= l.num
+	}
+	nhi, nlo := bits.Mul64(n, l.den)
+	lhi, llo := bits.Mul64(total, l.num)
+	return nhi < lhi || nhi == lhi && nlo <= llo
+}
+
+// Share reports whether the limit is a share, so that its value is a ratio.
+func (l Limit) Share() bool { return l.share }
+
+// String writes the limit as it was read.
+func (l Limit) String() string { return l.text }

@@ -213,3 +213,25 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestLimitsAreExact(t *testing.T) {
+	for _, c := range []struct {
+		word     string
+		n, total uint64
+		want     bool
+	}{
+		{"0", 0, 100, true}, {"0", 1, 100, false}, {"12", 12, 100, true}, {"12", 13, 100, false},
+		{"0%", 0, 0, true}, {"0.1%", 1, 1000, true}, {"0.1%", 1, 999, false}, {"100%", 1 << 63, 1 << 63, true},
+		{"50%", 1<<63 + 1, 1<<64 - 1, false},
+	} {
+		l, err := ParseLimit(c.word)
+		if err != nil || l.Allows(c.n, c.total) != c.want || l.String() != c.word {
+			t.Errorf("%s allows %d of %d: %v, %v", c.word, c.n, c.total, !c.want, err)
+		}
+	}
+	for word, want := range map[string]string{"": "missing", "0.1": "did you mean 0.1%", "1e-3": "not understood", "-1": "missing", "1%%": "not understood"} {
+		if _, err := ParseLimit(word); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("limit %q: %v, want %q", word, err, want)
+		}
+	}
+}
