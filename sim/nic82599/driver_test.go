@@ -102,7 +102,13 @@ type miniTx struct {
 	last  []int  // descriptors with RS in flight
 }
 
-const miniBuf = 16 << 10
+// txBuf is the size of transmit buffers.
+func (o miniOptions) txBuf() int {
+	if o.jumbo {
+		return 16 << 10
+	}
+	return 2 << 10
+}
 
 // rig is two cards on one wire.
 type rig struct {
@@ -122,7 +128,7 @@ func newRig(t testing.TB, seed uint64, opt miniOptions, adjust func(cfg *Config)
 	}
 	r := &rig{clk: clk, w: w, wire: wire}
 	mk := func(name string, end *link.End, mac [6]byte, seed uint64) *mini {
-		mem := newArena(8 << 20)
+		mem := newArena(6 << 20)
 		cfg := Config{Name: name, Memory: mem, World: w, End: end, MAC: mac, Seed: seed, Watch: true}
 		if adjust != nil {
 			adjust(&cfg)
@@ -310,7 +316,7 @@ func (d *mini) initTx() {
 		bus, ring := d.mem.alloc(d.opt.desc*16, 128)
 		r.ring = ring
 		for i := range d.opt.desc {
-			r.bus[i], r.buf[i] = d.mem.alloc(miniBuf, 64)
+			r.bus[i], r.buf[i] = d.mem.alloc(d.opt.txBuf(), 64)
 		}
 		d.tx = append(d.tx, r)
 		d.wr(reg.TDBAL(q), uint32(bus))
