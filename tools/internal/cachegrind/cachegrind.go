@@ -88,9 +88,16 @@ type Line struct {
 	PerOp float64
 }
 
-// startupNoise is the share of an operation, in instructions, below which a function of the runtime is taken for the rest of
-// program start (threads start when they like, and allocate): one allocation in a thousand operations still shows.
+// startupNoise is the share of an operation, in instructions, below which a function of the standard library is taken for the
+// rest of program start (threads start when they like, and allocate, and compare strings): one allocation in a thousand
+// operations still shows.
 const startupNoise = 0.05
+
+// standard says whether a function is the standard library's: its import path begins with a name without a dot, or it has none.
+func standard(fn string) bool {
+	first, _, slash := strings.Cut(fn, "/")
+	return !strings.HasPrefix(fn, "main.") && !(slash && strings.Contains(first, "."))
+}
 
 // Cost is the instructions of one operation.
 type Cost struct {
@@ -104,7 +111,7 @@ func Difference(once, twice Profile, n uint64) Cost {
 	var c Cost
 	for fn, b := range twice {
 		per := (float64(b) - float64(once[fn])) / float64(n)
-		if !Counted(fn) || runtimes.MatchString(fn) && math.Abs(per) < startupNoise {
+		if !Counted(fn) || standard(fn) && math.Abs(per) < startupNoise {
 			c.LeftOut += per
 			continue
 		}

@@ -74,6 +74,18 @@ func TestOnlyTheRuntimesSchedulingIsLeftOut(t *testing.T) {
 	}
 }
 
+func TestOwnFunctionsAreToldFromTheStandardLibrarys(t *testing.T) {
+	for fn, want := range map[string]bool{
+		"runtime.memmove": true, "internal/bytealg.Compare": true, "memeqbody": true, "sync.(*Mutex).Lock": true,
+		"sync/atomic.(*Uint32).Load": true, "main.main": false, "bare.wire/ixgbe.(*rxQueue).Recv": false,
+		"type:.eq.bare.wire/nic.Info": false,
+	} {
+		if standard(fn) != want {
+			t.Errorf("%s: standard is %v", fn, !want)
+		}
+	}
+}
+
 func TestFiguresAreComparedBothWays(t *testing.T) {
 	committed := Figures{"same": 100, "better": 100, "just": 100, "worse": 100, "gone": 100}
 	measured := Figures{"same": 100, "better": 80, "just": 101.9, "worse": 102.1, "new": 5}
