@@ -71,7 +71,7 @@ func gpIP6(p layers.IPProtocol) *layers.IPv6 {
 	}
 }
 
-func gpUDP() *layers.UDP { return &layers.UDP{SrcPort: 4242, DstPort: 53} }
+func gpUDP() *layers.UDP { return &layers.UDP{SrcPort: 4242, DstPort: 4243} }
 
 func gpTCP() *layers.TCP {
 	return &layers.TCP{
