@@ -154,26 +154,20 @@ func (r *Region) String() string {
 	return fmt.Sprintf("region %q (%s on %s pages)", r.name, sizeText(r.size), sizeText(r.pageSize))
 }
 
-// Pin keeps Close from succeeding until Unpin. A vtop.Space pins the regions
-// that devices can reach.
-func (r *Region) Pin() error {
+// Pin keeps Close from succeeding until unpin is called; to call it again does
+// nothing. A vtop.Space pins the regions that devices can reach.
+func (r *Region) Pin() (unpin func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mem.Load() == nil {
-		return fmt.Errorf("hugepage: %v: %w", r, os.ErrClosed)
+		return nil, fmt.Errorf("hugepage: pin %v: %w", r, os.ErrClosed)
 	}
 	r.pins++
-	return nil
-}
-
-// Unpin takes one Pin back.
-func (r *Region) Unpin() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.pins == 0 {
-		panic("hugepage: Unpin without Pin")
-	}
-	r.pins--
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.pins--
+	}), nil
 }
 
 // Close unmaps the region and closes its descriptor; every pointer into it is

@@ -151,10 +151,12 @@ func TestDeviceThatDoesNotLetGo(t *testing.T) {
 		_, err := s.Bytes(bus, 1)
 		require.ErrorIs(t, err, ErrOutside)
 		s.next = busFirst
-		require.NotEqual(t, bus, busOf(t, s, mustAdd(t, s, 4096)), "its bus address is not given away")
+		other := mustAdd(t, s, 4096)
+		require.NotEqual(t, bus, busOf(t, s, other), "its bus address is not given away")
 
 		late := newFake("late", Range{bus + granule, math.MaxUint64})
 		require.NoError(t, s.Attach(late), "what is leaving does not count")
+		late.check(t, s, other)
 		a.unmapBad = false
 		require.NoError(t, remove(s, r))
 		require.NoError(t, r.Close())

@@ -145,8 +145,9 @@ func (m *model) end(regions []*hugepage.Region) {
 	}
 	require.Empty(m.t, m.space.Regions())
 	for _, r := range regions {
-		require.NoError(m.t, r.Pin())
+		unpin, err := r.Pin()
+		require.NoError(m.t, err)
 		require.ErrorContains(m.t, r.Close(), "still in 1 address space", "pins are balanced")
-		r.Unpin()
+		unpin()
 	}
 }

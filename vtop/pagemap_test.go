@@ -94,6 +94,15 @@ func TestPageMapIsNotBelieved(t *testing.T) {
 	}
 }
 
+// Bits 55 to 62 say other things about the page, and not where it is.
+func TestFlagsBesideTheFrameNumberAreIgnored(t *testing.T) {
+	f := newFakePhysical(t)
+	r := newRegion(t, granule)
+	f.set(r, 0, 0xff<<55|entryPresent|10*granule/uint64(os.Getpagesize()))
+	require.NoError(t, f.Add(r))
+	assert.Equal(t, uint64(10*granule), busOf(t, f.Space, r))
+}
+
 func TestAddressesBelow52BitsAreFine(t *testing.T) {
 	f := newFakePhysical(t)
 	r := newRegion(t, granule)

@@ -15,6 +15,7 @@ import (
 // entry is a region in a space.
 type entry struct {
 	region  *hugepage.Region
+	unpin   func()         // lets the region be closed again
 	runs    []*run         // in the order of the memory
 	mapped  map[Mapper]int // how many of runs, from the first on, a mapper has
 	holders int
@@ -35,23 +36,24 @@ func (s *Space) Add(r *hugepage.Region) error {
 	if s.find(r) != nil {
 		return fmt.Errorf("vtop: add %v: it is in the space already", r)
 	}
-	if err := r.Pin(); err != nil {
+	unpin, err := r.Pin()
+	if err != nil {
 		return fmt.Errorf("vtop: add: %w", err)
 	}
-	if err := s.add(r); err != nil {
+	if err := s.add(r, unpin); err != nil {
 		return fmt.Errorf("vtop: add %v: %w", r, err)
 	}
 	return nil
 }
 
 // add does what is left of Add for a pinned region.
-func (s *Space) add(r *hugepage.Region) error {
+func (s *Space) add(r *hugepage.Region, unpin func()) error {
 	runs, err := s.assign(r)
 	if err != nil {
-		r.Unpin()
+		unpin()
 		return err
 	}
-	e := &entry{region: r, runs: runs, mapped: map[Mapper]int{}}
+	e := &entry{region: r, unpin: unpin, runs: runs, mapped: map[Mapper]int{}}
 	for i, m := range s.mappers {
 		err := e.mapInto(m.Mapper)
 		if err == nil {
@@ -67,7 +69,7 @@ func (s *Space) add(r *hugepage.Region) error {
 			s.entries = append(s.entries, e)
 			return err
 		}
-		r.Unpin()
+		unpin()
 		return err
 	}
 	s.entries = append(s.entries, e)
@@ -153,7 +155,7 @@ func (s *Space) Remove(ctx context.Context, r *hugepage.Region) error {
 		return fmt.Errorf("vtop: remove %v: %w", r, failed)
 	}
 	s.entries = slices.DeleteFunc(s.entries, func(x *entry) bool { return x == e })
-	r.Unpin()
+	e.unpin()
 	return nil
 }
 

@@ -144,6 +144,10 @@ func TestAddressesAreAlignedToPages(t *testing.T) {
 		require.NoError(t, err)
 		assert.Zero(t, bus%max(align, granule))
 	}
+	s.next = busFirst
+	bus, err := s.choose(hugepage.Page1G, hugepage.Page1G)
+	require.NoError(t, err)
+	assert.Equal(t, uint64(5<<30), bus, "behind the small region, on the next GiB")
 }
 
 func TestAddressesRunOut(t *testing.T) {
@@ -154,6 +158,7 @@ func TestAddressesRunOut(t *testing.T) {
 		r := mustAdd(t, s, granule)
 		bus := busOf(t, s, r)
 		require.True(t, window.contains(Range{bus, bus + granule - 1}), "region %d at %#x", i, bus)
+		require.Zero(t, bus%granule, "the window's own start is not")
 	}
 	err := s.Add(newRegion(t, 1))
 	require.ErrorContains(t, err, "no 4096 free bus addresses")
@@ -176,7 +181,7 @@ func TestReservedRangesOfEveryDeviceAreAvoided(t *testing.T) {
 	require.NoError(t, s.Attach(b))
 	var regions []*hugepage.Region
 	for range 20 {
-		r := mustAdd(t, s, 3*granule)
+		r := mustAdd(t, s, 5*granule)
 		regions = append(regions, r)
 		bus := busOf(t, s, r)
 		used := Range{bus, bus + uint64(r.Size()) - 1}

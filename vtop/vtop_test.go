@@ -67,7 +67,26 @@ func TestRangeThatLeavesItsRegion(t *testing.T) {
 	b, err := s.Bytes(busOf(t, s, r), math.MaxInt)
 	require.NoError(t, err)
 	assert.Len(t, b, r.Size(), "as much as there is")
-	assert.Equal(t, len(b), cap(b), "append cannot reach what follows")
+	b, err = s.Bytes(busOf(t, s, r), 10)
+	require.NoError(t, err)
+	assert.Equal(t, 10, cap(b), "append cannot reach what follows")
+}
+
+// Two regions side by side in memory are still two.
+func TestRangeThatEndsInTheNextRegion(t *testing.T) {
+	mem := newRegion(t, 2*granule).Bytes()
+	va := uint64(uintptr(unsafe.Pointer(&mem[0])))
+	var entries []*entry
+	for i := range uint64(2) {
+		r := &run{va: va + i*granule, bus: busFirst + i*granule, mem: mem[i*granule:][:granule], region: newRegion(t, 1)}
+		entries = append(entries, &entry{region: r.region, runs: []*run{r}})
+	}
+	s := NewMapped()
+	s.table.Store(newTable(entries))
+	_, err := s.bus(va+granule-1, 2)
+	assert.ErrorIs(t, err, ErrOutside)
+	_, err = s.bus(va+granule, 2)
+	assert.NoError(t, err)
 }
 
 func TestLengthsThatAreNoLengths(t *testing.T) {
