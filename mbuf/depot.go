@@ -3,21 +3,22 @@ package mbuf
 // magMax is the number of blocks of a magazine: one exchange with the depot, a lock taken and given back, in 64 buffers.
 const magMax = 64
 
-// magazine is a stack of blocks that changes hands as a whole.
+// magazine is a stack of blocks that changes hands as a whole. A block is in it as its first view, so that moving many to
+// a ring, or from one, is a move of memory.
 type magazine struct {
 	n int
-	b [magMax]*Block
+	b [magMax]*Buf
 }
 
 // depotPut adds one block. The caller holds the lock.
 func (p *Pool) depotPut(blk *Block) {
 	if k := len(p.full); k > 0 && p.full[k-1].n < p.magSize {
 		m := p.full[k-1]
-		m.b[m.n] = blk
+		m.b[m.n] = &blk.first
 		m.n++
 	} else {
 		m := p.takeEmpty()
-		m.b[0], m.n = blk, 1
+		m.b[0], m.n = &blk.first, 1
 		p.full = append(p.full, m)
 	}
 	p.free++
@@ -88,7 +89,7 @@ func (p *Pool) deposit(m *magazine) *magazine {
 	defer p.press()
 	if m.n < p.magSize {
 		for ; m.n > 0; m.n-- {
-			p.depotPut(m.b[m.n-1])
+			p.depotPut(m.b[m.n-1].blk)
 		}
 		return m
 	}

@@ -39,9 +39,9 @@ func checkHome(tb testing.TB, p *Pool, caches ...*Cache) {
 	defer p.mu.Unlock()
 	p.collect()
 	seen := make(map[*Block]int)
-	take := func(blocks []*Block) {
-		for _, blk := range blocks {
-			seen[blk]++
+	take := func(firsts []*Buf) {
+		for _, b := range firsts {
+			seen[b.blk]++
 		}
 	}
 	free := 0

@@ -277,6 +277,7 @@ func (p *Pool) Stats() Stats {
 // Quarantine keeps the frame that b begins out of use, because the card called owner may still read or write it. It stays
 // counted and mapped until ReleaseQuarantine(owner).
 func (p *Pool) Quarantine(owner string, b *Buf) {
+	b.Transfer(owner)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.quarantined[owner] = append(p.quarantined[owner], b)

@@ -1,0 +1,4 @@
+package mbuf
+
+// RaceBuild is for the tests that look from outside.
+const RaceBuild = hasRace
