@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"bare.wire/clock"
@@ -47,6 +48,9 @@ const (
 
 // ErrLink says that a port has no link.
 var ErrLink = errors.New("no link")
+
+// ErrConfig says that the run cannot be as it was asked for.
+var ErrConfig = errors.New("cannot be run as asked")
 
 // ErrDevice wraps whatever a device failed with.
 var ErrDevice = errors.New("device failure")
@@ -97,6 +101,8 @@ type Config struct {
 // is on its way is still waited for, and the result says so. The result is returned, and given to the sink, even when a
 // device failed in the middle; then the error wraps ErrDevice. It is nil only when nothing was sent.
 func Run(ctx context.Context, cfg Config) (*report.Run, error) {
+	// A card that is pulled out makes its registers fault; the driver turns that into an error.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	txPool, rxPool, err := pools(cfg)
 	if err != nil {
 		return nil, err

@@ -99,11 +99,11 @@ func newWorker(cfg Config, ports []Port, pool *mbuf.Pool) (*worker, error) {
 	}
 	var err error
 	if w.build, err = frame.New(cfg.Frame); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if cfg.Rate.Kind != units.Max {
 		if w.num, w.den, err = cfg.Rate.PerSecond(cfg.Frame.Size, w.linkBPS); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
 	if w.waiter, err = nic.NewWaiter(cfg.Clock); err != nil {

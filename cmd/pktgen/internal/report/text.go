@@ -47,11 +47,15 @@ func headline(r *Run) string {
 	for _, v := range a.VLAN {
 		kind += " vlan " + v
 	}
-	flows := fmt.Sprintf("%s flows", Commas(uint64(a.Flows)))
-	if a.Flows == 1 {
-		flows = "1 flow"
+	return wrap("", append(parts, kind, Flows(a.Flows), fmt.Sprintf("seed %d", a.Seed)), "   ")
+}
+
+// Flows writes "1 flow", "1,000 flows".
+func Flows(n int) string {
+	if n == 1 {
+		return "1 flow"
 	}
-	return wrap("", append(parts, kind, flows, fmt.Sprintf("seed %d", a.Seed)), "   ")
+	return Commas(uint64(n)) + " flows"
 }
 
 func describe(d Device) string {
