@@ -42,6 +42,7 @@ func (c *Card) SetCable(in bool) {
 	defer c.w.Unlock()
 	c.touch()
 	c.phy.unplugged = !in
+	c.runLink()
 	c.kick()
 }
 

@@ -181,7 +181,7 @@ func (c *Card) busMaster() bool {
 
 // inFlight says whether the card has requests on the bus, or owes some for work it has begun.
 func (c *Card) inFlight() bool {
-	return c.busMaster() && (c.tx.owes() || c.rx.owes())
+	return c.busMaster() && (c.tx.owes(c.hot.master) || c.rx.owes(c.hot.master))
 }
 
 // reheat takes the fields that the engines look at for every frame from the registers.

@@ -58,9 +58,9 @@ func (e *rxEngine) reset() {
 	e.loop.reset()
 }
 
-func (e *rxEngine) owes() bool {
+func (e *rxEngine) owes(master bool) bool {
 	for i := range e.q {
-		if q := &e.q[i]; q.nDone > 0 || q.fetchAt != sim.Never && !q.hung {
+		if q := &e.q[i]; q.nDone > 0 || master && q.fetchAt != sim.Never && !q.hung {
 			return true
 		}
 	}

@@ -70,10 +70,10 @@ func (e *txEngine) reset() {
 	e.mac.reset()
 }
 
-// owes says whether a request is on the bus or a report is due.
-func (e *txEngine) owes() bool {
+// owes says whether a request is on the bus or a report is due. Without master no request is made.
+func (e *txEngine) owes(master bool) bool {
 	for i := range e.q {
-		if q := &e.q[i]; q.backAt != sim.Never || q.fetchAt != sim.Never && !q.hung {
+		if q := &e.q[i]; q.backAt != sim.Never || master && q.fetchAt != sim.Never && !q.hung {
 			return true
 		}
 	}
