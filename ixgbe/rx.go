@@ -25,18 +25,19 @@ const rxErrors = reg.RXD_HBO | reg.RXD_CE | reg.RXD_LE | reg.RXD_PE | reg.RXD_OS
 // From next on, filled descriptors belong to the card or have been written back; the rest are empty: their address is
 // poison and their second word 0.
 type rxQueue struct {
-	ring   []rxDesc
-	bufs   []*mbuf.Buf // the buffer of each descriptor that the card has
-	next   uint32      // the descriptor that is written back next
-	filled uint32
-	batch  uint32
-	care   uint64 // bits of the second word that need more than the fast path
-	room   uint32 // bytes that the card may write to one buffer (SRRCTL.BSIZEPKT)
-	tail   uint32 // RDT
-	rdt    uint32 // its register
-	bar    pci.BAR
-	cache  *mbuf.Cache
-	dead   atomic.Bool // the port is stopped or gone
+	ring     []rxDesc
+	bufs     []*mbuf.Buf // the buffer of each descriptor that the card has
+	next     uint32      // the descriptor that is written back next
+	filled   uint32
+	batch    uint32
+	care     uint64 // bits of the second word that the fast path looks at: it takes DD and EOP alone
+	room     uint32 // bytes that the card may write to one buffer (SRRCTL.BSIZEPKT)
+	tail     uint32 // RDT
+	headroom uint32
+	rdt      uint32 // its register
+	bar      pci.BAR
+	cache    *mbuf.Cache
+	dead     atomic.Bool // the port is stopped or gone
 
 	// A frame that spans buffers is put together here across calls.
 	partial, partialLast *mbuf.Buf
@@ -60,19 +61,20 @@ func (q *rxQueue) Recv(into []*mbuf.Buf) int {
 		return 0
 	}
 	got, total := 0, uint32(0)
-	for got < len(into) {
+	for {
 		// A run of descriptors without the ring's end in it.
 		run := min(uint32(len(into)-got), q.filled, uint32(len(q.ring))-q.next)
 		n, bytes := q.harvest(into[got:], run)
+		q.advance(uint32(n))
 		got += n
 		total += bytes
-		if n > 0 {
-			q.advance(uint32(n))
+		if got == len(into) || q.filled == 0 {
+			break
 		}
-		if uint32(n) == run && run > 0 {
-			continue
+		if uint32(n) == run {
+			continue // at the ring's end
 		}
-		if run == 0 || !q.done() {
+		if !q.done() {
 			break
 		}
 		// The next one is written back, but is no frame in one piece.
@@ -94,29 +96,30 @@ func (q *rxQueue) Recv(into []*mbuf.Buf) int {
 
 // harvest takes up to run frames that lie in one buffer each. The caller advances.
 func (q *rxQueue) harvest(into []*mbuf.Buf, run uint32) (n int, bytes uint32) {
-	descs := q.ring[q.next : q.next+run]
 	bufs := q.bufs[q.next : q.next+run]
-	into = into[:len(descs)]
+	n, bytes = collect(q.ring[q.next:q.next+run], bufs, q.care, q.room)
+	copy(into, bufs[:n])
+	return n, bytes
+}
+
+// collect is the loop over written-back descriptors: it tells the buffers what the card says of them and empties the
+// descriptors, up to the first that is not a whole good frame of at most room bytes with nothing else of care to say.
+func collect(descs []rxDesc, bufs []*mbuf.Buf, care uint64, room uint32) (n int, bytes uint32) {
 	bufs = bufs[:len(descs)]
-	care, room := q.care, q.room
-	for i := range descs {
-		d := &descs[i]
+	for n < len(descs) {
+		d := &descs[n]
 		hi := atomic.LoadUint64(&d.hi)
-		if hi&care != reg.RXD_DD|reg.RXD_EOP {
-			return i, bytes
-		}
-		length := uint32(hi>>32) & 0xffff
-		if length > room {
-			return i, bytes
+		length := uint32(uint16(hi >> 32))
+		if hi&care != reg.RXD_DD|reg.RXD_EOP || length > room {
+			break
 		}
 		lo := d.lo
-		b := bufs[i]
-		b.Received(length, uint32(lo>>32), rxFlags[lo&rxFlagsMask], uint16(hi>>48))
 		d.lo, d.hi = poisonBus, 0
-		into[i] = b
+		bufs[n].Received(length, uint32(lo>>32), rxFlags[lo&rxFlagsMask])
 		bytes += length
+		n++
 	}
-	return len(descs), bytes
+	return n, bytes
 }
 
 // done says whether the next descriptor has been written back.
@@ -145,7 +148,8 @@ func (q *rxQueue) piece() *mbuf.Buf {
 	if length > q.room {
 		length, q.partialBad = 0, true
 	}
-	b.Received(length, uint32(lo>>32), rxFlags[lo&rxFlagsMask]|q.slowFlags(hi), uint16(hi>>48))
+	b.Received(length, uint32(lo>>32), rxFlags[lo&rxFlagsMask]|q.slowFlags(hi))
+	b.VLAN = uint16(hi >> 48)
 	if q.partial == nil {
 		q.partial = b
 	} else {
@@ -223,12 +227,11 @@ func (q *rxQueue) refill() {
 	for want > 0 {
 		run := min(want, size-q.tail)
 		bufs := q.bufs[q.tail : q.tail+run]
-		n := uint32(q.cache.AllocBulk(bufs))
+		n := uint32(q.cache.AllocRaw(bufs))
 		descs := q.ring[q.tail : q.tail+n]
 		bufs = bufs[:len(descs)]
 		for i := range descs {
-			descs[i].lo = bufs[i].Bus()
-			descs[i].hi = 0
+			descs[i].lo = bufs[i].Renew(q.headroom) // the second word is 0 already
 		}
 		q.filled += n
 		q.tail += n
@@ -282,6 +285,7 @@ func newRxQueue(p *Port, index, size int, mem *ringMemory, pool *mbuf.Pool) (*rx
 		bufs:     make([]*mbuf.Buf, size),
 		batch:    uint32(min(refillBatch, size/4)),
 		room:     uint32(pool.Size()) &^ (bufferUnit - 1),
+		headroom: uint32(pool.Headroom()),
 		rdt:      reg.RDT(index),
 		bar:      p.bar,
 		cache:    pool.NewCacheAt(mbuf.Receive),
@@ -307,8 +311,7 @@ func newRxQueue(p *Port, index, size int, mem *ringMemory, pool *mbuf.Pool) (*rx
 const rxFlagsMask = 1<<10 - 1
 
 // rxFlags turns RSS type and packet type (§7.1.6.2) into flags, without a branch.
-var rxFlags = func() *[rxFlagsMask + 1]mbuf.Flags {
-	t := new([rxFlagsMask + 1]mbuf.Flags)
+var rxFlags = func() (t [rxFlagsMask + 1]mbuf.Flags) {
 	types := []struct {
 		bits uint64
 		flag mbuf.Flags

@@ -36,7 +36,8 @@ type txQueue struct {
 	free    uint32
 	clean   uint32
 	sinceRS uint32 // descriptors since the last one with RS
-	multi   uint32 // frames of several segments in the ring: bufs has holes
+	odd     []bool // at the last descriptor of a frame that is not plain; there are nOdd of them in the ring
+	nOdd    uint32
 
 	// reports are the descriptors with RS that have not been seen done, oldest first; a ring of the ring's size.
 	reports    []uint16
@@ -44,7 +45,8 @@ type txQueue struct {
 	reportN    uint32
 
 	maxFrame uint32
-	pool     *mbuf.Pool // the last pool that was found to be within reach
+	span     uint32     // maxFrame − minFrame: one comparison checks both
+	pool     *mbuf.Pool // the cache's: plain frames of this one take the fast path
 	tdt      uint32     // register
 	bar      pci.BAR
 	cache    *mbuf.Cache
@@ -54,7 +56,6 @@ type txQueue struct {
 	packets, bytes nic.Counter
 	full           nic.Counter
 	dropped        [nic.TxDropReasons]nic.Counter
-	completed      nic.Counter // frames
 	sleep          sleeper
 	index          int
 	bus            uint64
@@ -70,27 +71,32 @@ func (q *txQueue) Send(pkts []*mbuf.Buf) int {
 	if q.dead.Load() {
 		return 0
 	}
-	sent, start := 0, q.tail
+	sent, refused, start := 0, 0, q.tail
 	var total uint64
 	for sent < len(pkts) {
 		n, bytes := q.fill(pkts[sent:])
 		sent += n
 		total += bytes
-		if sent == len(pkts) {
-			break
+		if n > 0 {
+			continue
 		}
 		if q.free == 0 {
 			break
 		}
-		if n == 0 && !q.sendSlow(pkts[sent]) {
+		taken, bytes := q.sendSlow(pkts[sent])
+		if !taken {
 			break
-		} else if n == 0 {
-			sent++
+		}
+		sent++
+		total += bytes
+		if bytes == 0 {
+			refused++
 		}
 	}
 	if q.tail != start {
 		q.report()
 		q.bar.Write32(q.tdt, q.tail)
+		q.packets.Add(uint64(sent - refused))
 		q.bytes.Add(total)
 	}
 	if sent < len(pkts) {
@@ -99,36 +105,38 @@ func (q *txQueue) Send(pkts []*mbuf.Buf) int {
 	return sent
 }
 
-// fill writes descriptors for frames of one segment that ask for nothing special, up to the first that is not one, the
-// end of the ring, the next report or a full ring; it returns how many frames and bytes. 0 frames with room left means
-// that the first is not of that kind.
+// fill writes descriptors for plain frames (see mbuf.Buf.Plain), up to the first that is not
+// one, the end of the ring, the next report or a full ring; it returns how many frames and bytes. 0 frames with room left
+// means that the first is not of that kind.
 func (q *txQueue) fill(pkts []*mbuf.Buf) (int, uint64) {
 	run := min(uint32(len(pkts)), q.free, uint32(len(q.ring))-q.tail, reportEvery-q.sinceRS)
-	descs := q.ring[q.tail : q.tail+run]
-	bufs := q.bufs[q.tail : q.tail+run]
+	n, bytes := describe(q.ring[q.tail:q.tail+run], pkts[:run], q.pool, q.span)
+	copy(q.bufs[q.tail:q.tail+run], pkts[:n])
+	q.advance(uint32(n))
+	if q.sinceRS >= reportEvery {
+		q.report()
+	}
+	return n, bytes
+}
+
+// describe is the loop over plain frames: one descriptor each, up to the first frame that is none. A frame has minFrame to
+// minFrame+span bytes.
+func describe(descs []txDesc, pkts []*mbuf.Buf, pool *mbuf.Pool, span uint32) (n int, bytes uint64) {
 	pkts = pkts[:len(descs)]
-	bufs = bufs[:len(descs)]
-	span := q.maxFrame - minFrame
-	n, total := 0, uint64(0)
-	for ; n < len(descs); n++ {
+	for n < len(descs) {
 		b := pkts[n]
 		length := uint64(b.Len())
-		if b.Next() != nil || b.Flags.Offload() != 0 || uint32(length)-minFrame > span || b.Pool() != q.pool {
+		if !b.Plain(pool) || uint32(length)-minFrame > span {
 			break
 		}
 		b.Seal()
 		d := &descs[n]
 		d.lo = b.Bus()
-		d.hi = length<<reg.TXD_PAYLEN_Shift | txData | txEnd | length
-		bufs[n] = b
-		total += length
+		d.hi = length<<reg.TXD_PAYLEN_Shift | length | txData | txEnd
+		bytes += length
+		n++
 	}
-	q.advance(uint32(n))
-	if q.sinceRS >= reportEvery {
-		q.report()
-	}
-	q.packets.Add(uint64(n))
-	return n, total
+	return n, bytes
 }
 
 // advance moves the tail over n descriptors that have been written.
@@ -160,17 +168,17 @@ func (q *txQueue) report() {
 	q.reportN++
 }
 
-// sendSlow sends one frame of any kind. It returns false when the ring has no room for it; a frame that can never be sent
-// is freed and counted.
-func (q *txQueue) sendSlow(b *mbuf.Buf) bool {
+// sendSlow sends one frame of any kind and returns its bytes. taken is false when the ring has no room for it; a frame that
+// can never be sent is freed and counted, and has 0 bytes.
+func (q *txQueue) sendSlow(b *mbuf.Buf) (taken bool, bytes uint64) {
 	segs, length := b.Segs(), b.FrameLen()
 	if reason, bad := q.refuse(b, segs, length); bad {
 		q.dropped[reason].Add(1)
 		q.cache.Free(b)
-		return true
+		return true, 0
 	}
 	if uint32(segs) > q.free {
-		return false
+		return false, 0
 	}
 	b.Seal()
 	for s := b; s != nil; s = s.Next() {
@@ -180,22 +188,18 @@ func (q *txQueue) sendSlow(b *mbuf.Buf) bool {
 		q.bufs[q.tail] = nil
 		if s.Next() == nil {
 			d.hi |= txEnd
-			q.bufs[q.tail] = b
+			q.bufs[q.tail], q.odd[q.tail] = b, true
 		}
 		q.advance(1)
 	}
-	if segs > 1 {
-		q.multi++
-	}
+	q.nOdd++
 	if q.sinceRS >= reportEvery {
 		q.report()
 	}
-	q.packets.Add(1)
-	q.bytes.Add(uint64(length))
-	return true
+	return true, uint64(length)
 }
 
-// refuse says whether a frame can never be sent, and why. It remembers the pool of one that can.
+// refuse says whether a frame can never be sent, and why.
 func (q *txQueue) refuse(b *mbuf.Buf, segs, length int) (nic.TxDropReason, bool) {
 	switch {
 	case length < minFrame:
@@ -204,7 +208,7 @@ func (q *txQueue) refuse(b *mbuf.Buf, segs, length int) (nic.TxDropReason, bool)
 		return nic.TxTooLong, true
 	case segs > maxSegs:
 		return nic.TxTooManySeg, true
-	case b.Flags.Offload() != 0:
+	case b.TxFlags() != 0:
 		return nic.TxBadOffload, true
 	}
 	for s := b; s != nil; s = s.Next() {
@@ -215,7 +219,6 @@ func (q *txQueue) refuse(b *mbuf.Buf, segs, length int) (nic.TxDropReason, bool)
 			return nic.TxNoAddress, true
 		}
 	}
-	q.pool = b.Pool()
 	return 0, false
 }
 
@@ -233,9 +236,6 @@ func (q *txQueue) Reclaim() int {
 		}
 		q.reportN--
 		frames += q.release(last)
-	}
-	if frames > 0 {
-		q.completed.Add(uint64(frames))
 	}
 	return frames
 }
@@ -258,9 +258,9 @@ func (q *txQueue) release(last uint32) int {
 func (q *txQueue) releaseRun(from, to uint32) int {
 	run := q.bufs[from:to]
 	q.free += to - from
-	if q.multi == 0 {
+	if q.nOdd == 0 {
 		unseal(run)
-		q.cache.FreeBulk(run)
+		q.cache.FreePlain(run)
 		return len(run)
 	}
 	frames := 0
@@ -268,8 +268,9 @@ func (q *txQueue) releaseRun(from, to uint32) int {
 		if b == nil {
 			continue
 		}
-		if b.Next() != nil {
-			q.multi--
+		if at := from + uint32(i); q.odd[at] {
+			q.odd[at] = false
+			q.nOdd--
 		}
 		b.Unseal()
 		q.cache.Free(b)
@@ -310,7 +311,7 @@ func (q *txQueue) drain(free func(*mbuf.Buf)) (frames, bufs int) {
 			frames++
 			bufs += b.Segs()
 			free(b)
-			q.bufs[q.clean] = nil
+			q.bufs[q.clean], q.odd[q.clean] = nil, false
 		}
 		q.free++
 		q.clean++
@@ -318,7 +319,7 @@ func (q *txQueue) drain(free func(*mbuf.Buf)) (frames, bufs int) {
 			q.clean = 0
 		}
 	}
-	q.reportN, q.multi = 0, 0
+	q.reportN, q.nOdd = 0, 0
 	return frames, bufs
 }
 
@@ -332,7 +333,10 @@ func newTxQueue(p *Port, index, size int, mem *ringMemory) (*txQueue, error) {
 		bufs:     make([]*mbuf.Buf, size),
 		free:     uint32(size) - 1,
 		reports:  make([]uint16, size),
+		odd:      make([]bool, size),
+		pool:     p.cfg.Pool,
 		maxFrame: uint32(p.cfg.MaxFrame),
+		span:     uint32(p.cfg.MaxFrame) - minFrame,
 		tdt:      reg.TDT(index),
 		bar:      p.bar,
 		cache:    p.cfg.Pool.NewCache(),

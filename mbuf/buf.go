@@ -14,33 +14,38 @@ var (
 	ErrNoBuffer = errors.New("the pool has no buffer left")
 )
 
-// Flags say what is known of a received frame, or wanted for one to be sent. They stand in the head of a frame.
+// Flags say what is known of a received frame. They stand in its head.
 type Flags uint32
 
 // Flags of received frames.
 const (
-	RxHash     Flags = 1 << iota // Hash is the card's RSS hash
-	RxVLAN                       // VLAN is the tag that was taken out of the frame
-	RxIPGood                     // the IPv4 header checksum was checked: right
-	RxIPBad                      // … wrong
-	RxL4Good                     // the TCP or UDP checksum was checked: right
-	RxL4Bad                      // … wrong
-	RxStamp                      // Stamp is the card's time of arrival
-	RxIPv4                       // the card saw IPv4
-	RxIPv6                       // … IPv6
-	RxTCP                        // … TCP
-	RxUDP                        // … UDP
-	TxIPSum                      // fill in the IPv4 header checksum
-	TxL4Sum                      // fill in the TCP or UDP checksum; its field holds the pseudo-header sum with the length
-	TxTSO                        // cut into segments of MSS bytes of payload
-	TxVLAN                       // insert VLAN
-	TxUDP                        // TxL4Sum means UDP (else TCP)
-	TxIPv6                       // the network header is IPv6 (else IPv4)
-	txOffloads = TxIPSum | TxL4Sum | TxTSO | TxVLAN
+	RxHash   Flags = 1 << iota // Hash is the card's RSS hash
+	RxVLAN                     // VLAN is the tag that was taken out of the frame
+	RxIPGood                   // the IPv4 header checksum was checked: right
+	RxIPBad                    // … wrong
+	RxL4Good                   // the TCP or UDP checksum was checked: right
+	RxL4Bad                    // … wrong
+	RxStamp                    // Stamp is the card's time of arrival
+	RxIPv4                     // the card saw IPv4
+	RxIPv6                     // … IPv6
+	RxTCP                      // … TCP
+	RxUDP                      // … UDP
 )
 
-// Offload returns the part of f that asks the card to do something.
-func (f Flags) Offload() Flags { return f & txOffloads }
+// TxFlags say what the card is asked to do to a frame before it sends it. They stand in its head.
+type TxFlags uint32
+
+// What a card can be asked for.
+const (
+	TxIPSum   TxFlags = 1 << iota // fill in the IPv4 header checksum
+	TxL4Sum                       // fill in the TCP or UDP checksum; its field holds the pseudo-header sum with the length
+	TxTSO                         // cut into segments of MSS bytes of payload
+	TxVLAN                        // insert VLAN
+	TxUDP                         // TxL4Sum means UDP (else TCP)
+	TxIPv6                        // the network header is IPv6 (else IPv4)
+	txAll     = 1<<iota - 1
+	extraView = 1 << 31 // this is not the view that the block embeds
+)
 
 // Buf is a view of a block: bytes off … off+len of its storage, the next segment, and the metadata of the frame if this is
 // its head. Its owner alone may use it. 64 bytes: one cache line.
@@ -57,6 +62,7 @@ type Buf struct {
 	Hash uint32
 	// Flags say which of the fields below count.
 	Flags Flags
+	tx    TxFlags // 0 while the block is free
 	// VLAN is the 802.1Q tag control information, host order.
 	VLAN uint16
 	// Port is a number of the user's own for the port of arrival.
@@ -67,8 +73,6 @@ type Buf struct {
 	L3Len uint16
 	// MSS is the TCP payload of one segment, bytes, for TxTSO.
 	MSS uint16
-	// Type is the card's packet type, as it came in the descriptor.
-	Type uint16
 	// Stamp is the card's time of arrival, ns, when Flags has RxStamp. Before a Send it is free for the user's own use.
 	Stamp int64
 }
@@ -100,7 +104,8 @@ const (
 // Bytes returns the bytes of this segment. The slice is good until the buffer is freed or handed on.
 func (b *Buf) Bytes() []byte {
 	b.alive("Bytes")
-	return unsafe.Slice((*byte)(unsafe.Add(b.base, b.off)), b.len)
+	// As unsafe.Slice, without its checks: off and len are within the block by construction.
+	return (*[1 << 32]byte)(unsafe.Add(b.base, b.off))[:b.len:b.len]
 }
 
 // Len is the number of bytes of this segment.
@@ -201,14 +206,42 @@ func (b *Buf) SetLen(n int) error {
 	return nil
 }
 
-// Received is SetLen for the driver's fast path, for lengths that it has checked against Room, with the metadata of a
-// frame that lies in one buffer.
-func (b *Buf) Received(n, hash uint32, flags Flags, vlan uint16) {
+// TxFlags is what the card is asked to do.
+func (b *Buf) TxFlags() TxFlags { return b.tx & txAll }
+
+// SetTxFlags asks the card for f.
+func (b *Buf) SetTxFlags(f TxFlags) {
+	b.alive("SetTxFlags")
+	b.tx = b.tx&extraView | f&txAll
+}
+
+// Plain says whether b is a frame of one segment that asks for nothing, and the view that is embedded in its block, in a
+// block of pool p: what nearly every frame is, and what can be given back without a further look.
+func (b *Buf) Plain(p *Pool) bool {
+	if checking {
+		return b.next == nil && b.tx == 0 && b.blk.pool == p
+	}
+	// The order matters: b is its block's first view, and so the first thing in it, when tx is 0.
+	return b.next == nil && b.tx == 0 && (*Block)(unsafe.Pointer(b)).pool == p
+}
+
+// Renew makes a buffer that comes from Cache.AllocRaw ready for the card to write to, with headroom bytes in front, and
+// returns the bus address behind them. Length, hash and flags are stale until Received.
+func (b *Buf) Renew(headroom uint32) uint64 {
+	if checking {
+		return b.Bus()
+	}
+	b.off = headroom
+	return (*Block)(unsafe.Pointer(b)).bus + uint64(headroom)
+}
+
+// Received is SetLen for the driver's fast path, for lengths that it has checked against the room it gave the card, with
+// what every frame has to say.
+func (b *Buf) Received(n, hash uint32, flags Flags) {
 	b.alive("Received")
 	b.len = n
 	b.Hash = hash
 	b.Flags = flags
-	b.VLAN = vlan
 }
 
 // TrimFront takes n bytes off the front of this segment.
@@ -255,8 +288,9 @@ func (b *Buf) Prepend(c *Cache, n int) (head *Buf, room []byte, err error) {
 		return nil, nil, fmt.Errorf("prepend: %w", err)
 	}
 	h.Hash, h.Flags, h.VLAN, h.Port = b.Hash, b.Flags, b.VLAN, b.Port
-	h.L2Len, h.L3Len, h.L4Len, h.MSS, h.Type, h.Stamp = b.L2Len, b.L3Len, b.L4Len, b.MSS, b.Type, b.Stamp
-	b.Flags = 0
+	h.L2Len, h.L3Len, h.L4Len, h.MSS, h.Stamp = b.L2Len, b.L3Len, b.L4Len, b.MSS, b.Stamp
+	h.tx = b.TxFlags()
+	b.Flags, b.tx = 0, b.tx&extraView
 	h.next = b
 	return h, room, nil
 }
@@ -303,6 +337,9 @@ func (b *Buf) release(c *Cache) {
 	pool := blk.pool
 	b.next = nil
 	first := b.isFirst()
+	if first {
+		b.tx = 0 // as it is for every block that is free
+	}
 	last := blk.state.Load()&refMask == 1 || blk.state.Add(^uint64(0))&refMask == 0
 	if !first {
 		if c != nil && c.pool == pool {

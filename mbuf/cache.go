@@ -1,5 +1,7 @@
 package mbuf
 
+import "unsafe"
+
 // Cache is one worker's supply of buffers. It belongs to one goroutine at a time and takes no lock for most buffers. It
 // holds at most two magazines: a quarter of the pool divided by the workers, but at least two buffers. What it holds it
 // hands out again whatever its level; when the pool runs low, FreeBulk and full magazines give everything back.
@@ -38,37 +40,43 @@ func (c *Cache) Alloc() *Buf {
 		return nil
 	}
 	c.n--
-	return c.fresh(c.mag.b[c.n&(magMax-1)])
+	b := c.mag.b[c.n&(magMax-1)]
+	if checking {
+		return b.blk.freshView(c.pool.headroom)
+	}
+	b.off, b.len, b.Flags = c.pool.headroom, 0, 0
+	return b
 }
 
 // AllocBulk fills dst from the front and returns how many it got.
 func (c *Cache) AllocBulk(dst []*Buf) int {
+	got := c.AllocRaw(dst)
+	headroom := c.pool.headroom
+	for _, b := range dst[:got] {
+		b.off, b.len, b.Flags = headroom, 0, 0
+	}
+	return got
+}
+
+// AllocRaw is AllocBulk for a driver that fills a receive ring: the buffers are as their last owner left them, and have to
+// be made ready one by one with Renew.
+func (c *Cache) AllocRaw(dst []*Buf) int {
 	got := 0
 	for got < len(dst) {
 		if c.n == 0 && !c.refill() {
 			break
 		}
 		k := min(c.n, len(dst)-got)
-		src := c.mag.b[c.n-k : c.n]
-		for i, blk := range src {
-			dst[got+i] = c.fresh(blk)
-		}
+		copy(dst[got:], c.mag.b[c.n-k:c.n])
 		c.n -= k
 		got += k
 	}
-	return got
-}
-
-// fresh makes the first view of a block that comes off the stack.
-func (c *Cache) fresh(blk *Block) *Buf {
 	if checking {
-		return blk.freshView(c.pool.headroom)
+		for i, b := range dst[:got] {
+			dst[i] = b.blk.freshView(c.pool.headroom)
+		}
 	}
-	b := &blk.first
-	b.off = c.pool.headroom
-	b.len = 0
-	b.Flags = 0
-	return b
+	return got
 }
 
 // refill gets blocks when mag is empty.
@@ -95,8 +103,8 @@ func (c *Cache) Free(b *Buf) {
 	if b == nil {
 		return
 	}
-	if blk := b.blk; !checking && b.next == nil && b == &blk.first && blk.state.Load() == 1 && blk.pool == c.pool && c.n < c.size {
-		c.mag.b[c.n&(magMax-1)] = blk
+	if !checking && b.Plain(c.pool) && b.blk.state.Load() == 1 && c.n < c.size {
+		c.mag.b[c.n&(magMax-1)] = b
 		c.n++
 		return
 	}
@@ -109,22 +117,74 @@ func (c *Cache) Free(b *Buf) {
 
 // FreeBulk gives back many frames, none of them nil.
 func (c *Cache) FreeBulk(bufs []*Buf) {
-	pool, mag, n := c.pool, c.mag, c.n
-	for _, b := range bufs {
-		blk := b.blk
-		if !checking && b.next == nil && b == &blk.first && blk.state.Load() == 1 && blk.pool == pool && n < c.size {
-			mag.b[n&(magMax-1)] = blk
-			n++
-			continue
+	for len(bufs) > 0 {
+		k := 0
+		if !checking {
+			k = c.putPlain(bufs)
 		}
-		c.n = n
-		c.Free(b)
-		mag, n = c.mag, c.n
+		if k < len(bufs) {
+			c.Free(bufs[k])
+			k++
+		}
+		bufs = bufs[k:]
 	}
-	c.n = n
-	if pool.pressed.Load() {
+	if c.pool.pressed.Load() {
 		c.Flush()
 	}
+}
+
+// putPlain pushes the frames that are plain (see Buf.Plain) and alone on their block, up to the first that is not or to
+// the end of the magazine, and returns how many.
+func (c *Cache) putPlain(bufs []*Buf) int {
+	n := 0
+	for _, b := range bufs {
+		if !b.Plain(c.pool) {
+			break
+		}
+		n++
+	}
+	return c.putVouched(bufs[:n])
+}
+
+// FreePlain is FreeBulk for frames that were all plain for the cache's pool when the caller got them, and that the caller
+// has not changed: a driver looks once, when it takes a frame, and not again when it is done with it.
+func (c *Cache) FreePlain(bufs []*Buf) {
+	for len(bufs) > 0 {
+		if c.n == c.size && !c.closed {
+			c.spill()
+		}
+		k := 0
+		if !checking {
+			k = c.putVouched(bufs)
+		}
+		if k < len(bufs) && c.n < c.size || c.closed {
+			c.Free(bufs[k])
+			k++
+		}
+		bufs = bufs[k:]
+	}
+	if c.pool.pressed.Load() {
+		c.Flush()
+	}
+}
+
+// putVouched pushes plain frames up to the first that has another view, or to the end of the magazine.
+func (c *Cache) putVouched(bufs []*Buf) int {
+	to := c.mag.b[c.n:max(c.n, c.size)]
+	if len(bufs) > len(to) {
+		bufs = bufs[:len(to)]
+	}
+	n := 0
+	for _, b := range bufs {
+		// b is the first thing in its block.
+		if (*Block)(unsafe.Pointer(b)).state.Load() != 1 {
+			break
+		}
+		n++
+	}
+	copy(to, bufs[:n])
+	c.n += n
+	return n
 }
 
 // put pushes a block that is ready for its next use.
@@ -136,7 +196,7 @@ func (c *Cache) put(blk *Block) {
 	if c.n == c.size {
 		c.spill()
 	}
-	c.mag.b[c.n&(magMax-1)] = blk
+	c.mag.b[c.n&(magMax-1)] = &blk.first
 	c.n++
 }
 
@@ -205,6 +265,7 @@ func (c *Cache) view(s *Buf) *Buf {
 	}
 	s.blk.state.Add(1)
 	*v = *s
+	v.tx |= extraView
 	v.next = nil
 	v.born(false)
 	return v

@@ -215,9 +215,16 @@ func TestDriverSetsWhatTheCardWrote(t *testing.T) {
 	if b.Len() != 60 || b.Hash != 0x1234 || b.Flags != RxHash || b.FrameLen() != 70 || b.Segs() != 2 || b.Last() != n {
 		t.Errorf("%d bytes, hash %#x, flags %b, frame of %d in %d", b.Len(), b.Hash, b.Flags, b.FrameLen(), b.Segs())
 	}
-	if f := RxHash | TxTSO | TxIPv6 | TxVLAN; f.Offload() != TxTSO|TxVLAN {
-		t.Errorf("offload flags of %b are %b", f, f.Offload())
+	b.SetTxFlags(TxTSO | TxVLAN | 1<<31)
+	if f := b.TxFlags(); f != TxTSO|TxVLAN || b.Plain(p) {
+		t.Errorf("asked for %b", f)
 	}
+	v := n.Clone(c)
+	v.SetTxFlags(0)
+	if v.Plain(p) || v.TxFlags() != 0 || !n.Plain(p) {
+		t.Error("a second view is not plain, the first is")
+	}
+	c.Free(v)
 	b.SetNext(nil)
 	c.FreeBulk([]*Buf{b, n})
 	c.Close()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -28,8 +29,12 @@ type Waiter struct {
 	event *os.File
 	fd    int
 	woken atomic.Bool
-	buf   [8]byte
+	// closed keeps late wakes off a descriptor that may be another file's by now.
+	closed atomic.Bool
+	buf    [8]byte
 }
+
+var errClosed = fmt.Errorf("wait on a closed Waiter: %w", os.ErrClosed)
 
 // NewWaiter returns a Waiter that measures its deadlines with clk. On a virtual clock waiting moves the clock.
 func NewWaiter(clk clock.Clock) (*Waiter, error) {
@@ -43,19 +48,23 @@ func NewWaiter(clk clock.Clock) (*Waiter, error) {
 // FD is the eventfd, for a kernel or a device that is to wake this Waiter by itself. It stays the Waiter's.
 func (w *Waiter) FD() int { return w.fd }
 
-// Wake ends the wait that is running, or else the next one.
+// Wake ends the wait that is running, or else the next one. On a closed Waiter it does nothing.
 func (w *Waiter) Wake() {
-	if w.woken.Swap(true) {
+	if w.closed.Load() || w.woken.Swap(true) {
 		return
 	}
 	one := [8]byte{0: 1}
-	// A full counter (EAGAIN) is as good as a written one: the sleeper wakes. A closed one has no sleeper.
+	// A full counter (EAGAIN) is as good as a written one: the sleeper wakes.
 	_, _ = unix.Write(w.fd, one[:])
 }
 
 // Wait returns true when the Waiter was woken, and false when the clock reached deadline (ns of the clock;
-// math.MaxInt64: never) first. It does not allocate. Deadlines nearer than 2 ms are polled for.
+// math.MaxInt64: never) first. It does not allocate. Deadlines nearer than 2 ms are polled for, other goroutines running
+// in between. A wake that comes while Wait returns for another may end the next wait too: look for work after each.
 func (w *Waiter) Wait(deadline int64) (bool, error) {
+	if w.closed.Load() {
+		return false, errClosed
+	}
 	if w.woken.Load() {
 		return true, w.reset()
 	}
@@ -70,9 +79,14 @@ func (w *Waiter) Wait(deadline int64) (bool, error) {
 		}
 	}
 	for !w.woken.Load() {
+		// The kernel and devices write to the eventfd without setting woken.
+		if woken, err := w.take(); woken || err != nil {
+			return woken, err
+		}
 		if w.clk.Nanos() >= deadline {
 			return false, nil
 		}
+		runtime.Gosched() // the waker may have no other processor
 	}
 	return true, w.reset()
 }
@@ -83,10 +97,13 @@ func (w *Waiter) sleep(deadline, now int64) (bool, error) {
 	if deadline != math.MaxInt64 {
 		until = w.clk.Now().Add(time.Duration(deadline - now - nearDeadline/2))
 	}
-	if err := w.event.SetReadDeadline(until); err != nil {
-		return false, fmt.Errorf("wait on eventfd: %w", err)
+	err := w.event.SetReadDeadline(until)
+	if err == nil {
+		_, err = w.event.Read(w.buf[:])
 	}
-	_, err := w.event.Read(w.buf[:])
+	if w.closed.Load() {
+		return false, errClosed
+	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return false, nil
 	}
@@ -97,15 +114,27 @@ func (w *Waiter) sleep(deadline, now int64) (bool, error) {
 	return true, nil
 }
 
-// reset takes the wake that was seen off the eventfd.
+// reset takes the wake that was seen off the eventfd. Whatever wakes meanwhile does so before Wait returns.
 func (w *Waiter) reset() error {
 	w.woken.Store(false)
-	var b [8]byte
-	_, err := unix.Read(w.fd, b[:])
-	if err != nil && err != unix.EAGAIN {
-		return fmt.Errorf("reset eventfd: %w", err)
+	_, err := w.take()
+	return err
+}
+
+// take takes what there is off the eventfd, and says whether there was something.
+func (w *Waiter) take() (bool, error) {
+	if w.closed.Load() {
+		return false, errClosed
 	}
-	return nil
+	_, err := unix.Read(w.fd, w.buf[:])
+	switch err {
+	case nil:
+		w.woken.Store(false)
+		return true, nil
+	case unix.EAGAIN, unix.EINTR:
+		return false, nil
+	}
+	return false, fmt.Errorf("read eventfd: %w", err)
 }
 
 // waitVirtual lets time pass, event by event, until one of them wakes the Waiter.
@@ -127,5 +156,11 @@ func (w *Waiter) waitVirtual(v *clock.Virtual, deadline int64) (bool, error) {
 	return true, w.reset()
 }
 
-// Close gives the eventfd back. Nothing may be armed with the Waiter any more.
-func (w *Waiter) Close() error { return w.event.Close() }
+// Close gives the eventfd back; a wait that is running ends with os.ErrClosed. Nothing may be armed with the Waiter any
+// more.
+func (w *Waiter) Close() error {
+	if w.closed.Swap(true) {
+		return nil
+	}
+	return w.event.Close()
+}

@@ -75,35 +75,22 @@ func SetBusMaster(f Function, on bool) error {
 }
 
 // MappedBAR is a BAR in this process's memory.
-type MappedBAR struct {
-	base unsafe.Pointer
-	size uint32
-	mem  []byte
-}
+type MappedBAR struct{ words []uint32 }
 
 // MapBAR returns the registers that mem holds. mem is a mapping of at least 4 bytes, aligned to 4.
 func MapBAR(mem []byte) (*MappedBAR, error) {
 	if len(mem) < 4 || len(mem)%4 != 0 || uintptr(unsafe.Pointer(&mem[0]))%4 != 0 {
 		return nil, fmt.Errorf("map registers: %d bytes, want a multiple of 4 that starts at a multiple of 4", len(mem))
 	}
-	return &MappedBAR{base: unsafe.Pointer(&mem[0]), size: uint32(len(mem)), mem: mem}, nil
+	return &MappedBAR{unsafe.Slice((*uint32)(unsafe.Pointer(&mem[0])), len(mem)/4)}, nil
 }
 
 // Size is the length of the window in bytes.
-func (b *MappedBAR) Size() int { return int(b.size) }
+func (b *MappedBAR) Size() int { return 4 * len(b.words) }
 
 // Read32 is one aligned load.
-func (b *MappedBAR) Read32(off uint32) uint32 {
-	return atomic.LoadUint32((*uint32)(b.at(off)))
-}
+func (b *MappedBAR) Read32(off uint32) uint32 { return atomic.LoadUint32(&b.words[off/4]) }
 
 // Write32 is one plain aligned store, ordered after every store before it. It is not atomic.StoreUint32: on amd64 that is
 // a locked exchange, and on an uncached register a read over the bus.
-func (b *MappedBAR) Write32(off uint32, v uint32) { store32((*uint32)(b.at(off)), v) }
-
-func (b *MappedBAR) at(off uint32) unsafe.Pointer {
-	if off > b.size-4 || off%4 != 0 {
-		panic(fmt.Sprintf("pci: register offset %#x of a window of %#x bytes", off, b.size)) // impossible: offsets come from a table
-	}
-	return unsafe.Add(b.base, off)
-}
+func (b *MappedBAR) Write32(off uint32, v uint32) { store32(&b.words[off/4], v) }

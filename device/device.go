@@ -1,0 +1,191 @@
+// Package device opens network cards by name.
+//
+// A name is a URI; what stands before the colon says what kind of card it is:
+//
+//	sim:                       two software 82599s in this process, at the two ends of one 10 Gb/s wire
+//	sim:a, sim:b               one end each; opened together they are the two ends of one wire
+//	sim:?delay=5us&loss=1e-4   the wire's properties (package sim/link), and the cards' (see Schemes)
+//	null:                      the 82599 driver on a card that only says "done": what the driver itself costs
+//
+// Open picks the driver, gives all cards of one call one bus address space, so that a buffer can go from one to another,
+// and one clock. A software card is stepped by the worker that uses it, inside Recv, Send and Reclaim: no thread spins for
+// it, and on a virtual clock a run is the same every time. With mode=threaded a goroutine steps the cards instead.
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+
+	"bare.wire/clock"
+	"bare.wire/nic"
+	"bare.wire/sim/link"
+	"bare.wire/vtop"
+)
+
+// Options are for those who want more than Open gives.
+type Options struct {
+	// Logger gets what drivers have to tell; nil: nothing is logged.
+	Logger *slog.Logger
+	// Record keeps lists of what the simulated wire did to each frame (link.Config.Record).
+	Record bool
+}
+
+// Set is a number of cards that were opened together.
+type Set struct {
+	Ports []nic.Port
+	URIs  []string // of each port
+	// Space is where pools for these ports have their bus addresses.
+	Space *vtop.Space
+	// Clock is the cards' clock: a *clock.Virtual for sim:?clock=virtual.
+	Clock clock.Clock
+	// Wire is the wire between simulated cards, nil without one; Lock guards it while they are in use.
+	Wire *link.Wire
+	// About says in a few words what the devices are: "in-process pair, link 10 Gb/s".
+	About string
+
+	closers []func() error
+	world   locker
+	null    *nullDevice
+}
+
+type locker interface {
+	Lock()
+	Unlock()
+}
+
+// WithWire calls f with the wire while no card moves. It does nothing without a wire.
+func (s *Set) WithWire(f func(*link.Wire)) {
+	if s.Wire == nil {
+		return
+	}
+	s.world.Lock()
+	defer s.world.Unlock()
+	f(s.Wire)
+}
+
+// Close closes every port and what is behind it. Pools are the caller's to close, after it.
+func (s *Set) Close() error {
+	var errs []error
+	for _, p := range s.Ports {
+		errs = append(errs, p.Close())
+	}
+	for _, f := range slices.Backward(s.closers) {
+		errs = append(errs, f())
+	}
+	s.closers = nil
+	return errors.Join(errs...)
+}
+
+// Open opens the cards that uris name, in their order; sim: alone gives two ports. The closer closes them all. A caller
+// who needs their clock and address space asks OpenSet.
+func Open(ctx context.Context, uris ...string) ([]nic.Port, io.Closer, error) {
+	s, err := OpenSet(ctx, Options{}, uris...)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.Ports, s, nil
+}
+
+// scheme is a kind of card.
+type scheme struct {
+	name  string // with the colon
+	usage string
+	open  func(ctx context.Context, opt Options, s *Set, names []name) error
+}
+
+func schemes() []scheme {
+	return []scheme{
+		{"sim:", "two software 82599s on one wire; sim:a and sim:b are its ends; " + simUsage(), openSim},
+		{"null:", "the 82599 driver on a card that only says \"done\": ?rx=" + fmt.Sprint(nullFrame) + " (bytes a frame), to measure the driver", openNull},
+	}
+}
+
+// Schemes returns what Open understands, a line each, for help texts.
+func Schemes() []string {
+	var out []string
+	for _, s := range schemes() {
+		out = append(out, fmt.Sprintf("%-7s %s", s.name, s.usage))
+	}
+	return out
+}
+
+// name is a URI taken apart.
+type name struct {
+	uri   string
+	rest  string // between the colon and the question mark
+	query url.Values
+}
+
+// OpenSet is Open for those who need the clock, the address space or the wire.
+func OpenSet(ctx context.Context, opt Options, uris ...string) (*Set, error) {
+	if len(uris) == 0 {
+		return nil, errors.New("open: no device named; try sim:")
+	}
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	kind, names, err := parse(uris)
+	if err != nil {
+		return nil, err
+	}
+	s := &Set{Space: vtop.NewMapped()}
+	if err := kind.open(ctx, opt, s, names); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", strings.Join(uris, " "), err), s.Close())
+	}
+	return s, nil
+}
+
+// parse takes the URIs apart. All have to be of one kind, for the time being: one kind, one clock.
+func parse(uris []string) (*scheme, []name, error) {
+	var kind *scheme
+	var names []name
+	for _, uri := range uris {
+		k, n, err := parseOne(uri)
+		if err != nil {
+			return nil, nil, err
+		}
+		if kind != nil && k.name != kind.name {
+			return nil, nil, fmt.Errorf("open %q with %q: devices of different kinds cannot be opened together yet: name two of one kind", uris[0], uri)
+		}
+		kind = k
+		names = append(names, n)
+	}
+	return kind, names, nil
+}
+
+func parseOne(uri string) (*scheme, name, error) {
+	head, rest, _ := strings.Cut(uri, ":")
+	all := schemes()
+	i := slices.IndexFunc(all, func(s scheme) bool { return s.name == head+":" })
+	if i < 0 || !strings.Contains(uri, ":") {
+		return nil, name{}, unknown(uri)
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, name{}, fmt.Errorf("device %q: parameters %q: %w: write them as key=value&key=value", uri, query, err)
+	}
+	return &all[i], name{uri: uri, rest: rest, query: q}, nil
+}
+
+// unknown is the error for a name that no scheme takes, with those that there are.
+func unknown(uri string) error {
+	if looksLikePCI(uri) {
+		return fmt.Errorf("device %q: PCI devices cannot be opened yet; known are:\n  %s", uri, strings.Join(Schemes(), "\n  "))
+	}
+	return fmt.Errorf("device %q: unknown kind; known are:\n  %s", uri, strings.Join(Schemes(), "\n  "))
+}
+
+// looksLikePCI says whether uri is a PCI address, 0000:03:00.0 or 03:00.0.
+func looksLikePCI(uri string) bool {
+	var domain, bus, dev, fn int
+	n, _ := fmt.Sscanf(uri, "%04x:%02x:%02x.%d", &domain, &bus, &dev, &fn)
+	m, _ := fmt.Sscanf(uri, "%02x:%02x.%d", &bus, &dev, &fn)
+	return n == 4 || m == 3
+}
