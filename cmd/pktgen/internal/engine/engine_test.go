@@ -196,7 +196,7 @@ func TestForeignAndDamagedFramesAreNeverOurs(t *testing.T) {
 			b.foreign = [][]byte{make([]byte, 60), make([]byte, 14), {1}, bytes.Repeat([]byte{0xb1, 0xe7}, 30)}
 		}
 	}
-	b.damage = func(n uint64, f []byte) {
+	b.damage = func(n uint64, f []byte) []byte {
 		switch n {
 		case 10, 11: // a bit of the payload, of the IP header
 			f[[]int{30, 20}[n-10]] ^= 4
@@ -206,11 +206,16 @@ func TestForeignAndDamagedFramesAreNeverOurs(t *testing.T) {
 			f[48] ^= 0x80
 		case 14: // the run
 			f[44] ^= 0x10
+		case 15: // its first half is missing
+			return f[30:]
+		case 16: // a tag was put in: that is in order
+			return append(append(bytes.Clone(f[:12]), 0x81, 0, 0, 5), f[12:]...)
 		}
+		return f
 	}
 	r := run(t, cfg)
 	l := r.Streams[0].Loss
-	if l.Unsigned != 4 || l.Corrupt != 3 || l.Foreign != 2 || l.Lost != 5 || l.Duplicates+l.Reordered+l.Late != 0 {
+	if l.Unsigned != 4 || l.Corrupt != 4 || l.Foreign != 2 || l.Lost != 6 || l.Duplicates+l.Reordered+l.Late != 0 {
 		t.Errorf("%+v", l)
 	}
 }

@@ -31,7 +31,7 @@ type fakePort struct {
 	// foreign frames are received before all others.
 	foreign [][]byte
 	// damage, when set, may change a received frame.
-	damage func(n uint64, frame []byte)
+	damage func(n uint64, frame []byte) []byte
 	after  func(n uint64) // called when frame n is given to Send
 	stuck  bool           // takes frames and never says that time passes
 }
@@ -97,7 +97,7 @@ func (p *fakePort) arrived() ([]byte, bool) {
 	}
 	f, ok := p.end.Receive(p.clk.Nanos())
 	if ok && p.damage != nil {
-		p.damage(f.ID, f.Data)
+		return p.damage(f.ID, f.Data), true
 	}
 	return f.Data, ok
 }

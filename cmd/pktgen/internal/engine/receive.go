@@ -40,7 +40,9 @@ func (w *worker) classify(b *mbuf.Buf, now int64) {
 	}
 	w.rxFrames++
 	w.rxBytes += uint64(b.FrameLen() + units.FCS)
-	if damaged(b) || mark.Sent < w.start || mark.Sent > now {
+	// A network may take tags off or put headers on; anything else that makes a frame shorter has lost a part of it.
+	short := b.FrameLen()+wire.VLANLen*len(w.cfg.Frame.VLANs) < w.build.Len()
+	if short || damaged(b) || mark.Sent < w.start || mark.Sent > now {
 		w.stream.BadFrame()
 		return
 	}
