@@ -176,6 +176,9 @@ func (c *Card) ID() (vendor, device uint16) { return vendorID, deviceID }
 
 // Step does what is due. It is called by the world, locked.
 func (c *Card) Step(now int64) int64 {
+	if now < c.next {
+		return c.next
+	}
 	c.now = now
 	return c.run()
 }

@@ -61,6 +61,7 @@ type mini struct {
 	card *Card
 	w    *sim.World
 	clk  *clock.Virtual
+	real *clock.RealClock // instead of clk
 	mem  *arena
 	opt  miniOptions
 	rx   []*miniRx
@@ -166,11 +167,21 @@ func (r *rig) clean() {
 	}
 }
 
-func (d *mini) rd(off uint32) uint32  { return d.card.Read32(off) }
-func (d *mini) wr(off, v uint32)      { d.card.Write32(off, v) }
-func (d *mini) or(off, v uint32)      { d.wr(off, d.rd(off)|v) }
-func (d *mini) clear(off, v uint32)   { d.wr(off, d.rd(off)&^v) }
-func (d *mini) sleep(t time.Duration) { _ = d.clk.Sleep(context.Background(), t); d.w.Step() }
+func (d *mini) rd(off uint32) uint32 { return d.card.Read32(off) }
+func (d *mini) wr(off, v uint32)     { d.card.Write32(off, v) }
+func (d *mini) or(off, v uint32)     { d.wr(off, d.rd(off)|v) }
+func (d *mini) clear(off, v uint32)  { d.wr(off, d.rd(off)&^v) }
+
+// sleep lets t pass and then the world step.
+func (d *mini) sleep(t time.Duration) {
+	if d.real != nil {
+		_ = d.real.Sleep(context.Background(), t)
+		return
+	}
+	_ = d.clk.Sleep(context.Background(), t)
+	d.w.Step()
+}
+
 func (d *mini) poll(off, mask, want uint32) {
 	d.t.Helper()
 	for range 20000 {

@@ -1,6 +1,7 @@
 package nic82599
 
 import (
+	"errors"
 	"sync/atomic"
 	"unsafe"
 
@@ -18,6 +19,9 @@ func aligned(b []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b))
 
 func load(b []byte) uint64     { return atomic.LoadUint64(word(b)) }
 func store(b []byte, v uint64) { atomic.StoreUint64(word(b), v) }
+
+// errNoBytes is a Memory that breaks its promise of at least one byte.
+var errNoBytes = errors.New("no bytes where one was promised")
 
 // descs returns the bytes of up to n descriptors of a ring from index i on, without going round: at least one, or nil after
 // an IOMMU fault, which is kept as misuse.
@@ -42,6 +46,9 @@ func (c *Card) fault(q *queue, what string, bus uint64, err error) {
 func (c *Card) gather(dst []byte, bus uint64, n int) ([]byte, error) {
 	for n > 0 {
 		b, err := c.mem.Bytes(bus, n)
+		if err == nil && len(b) == 0 {
+			err = errNoBytes
+		}
 		if err != nil {
 			return dst, err
 		}
@@ -56,6 +63,9 @@ func (c *Card) gather(dst []byte, bus uint64, n int) ([]byte, error) {
 func (c *Card) scatter(bus uint64, src []byte) error {
 	for len(src) > 0 {
 		b, err := c.mem.Bytes(bus, len(src))
+		if err == nil && len(b) == 0 {
+			err = errNoBytes
+		}
 		if err != nil {
 			return err
 		}

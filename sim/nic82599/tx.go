@@ -46,6 +46,12 @@ type txContext struct {
 	vlan  uint16
 }
 
+// txReport is a descriptor whose DD is to be written.
+type txReport struct {
+	index int
+	low   uint32 // lower half of its second word, which stays
+}
+
 // txQueue is a transmit queue.
 type txQueue struct {
 	queue
@@ -53,9 +59,9 @@ type txQueue struct {
 	first   int              // cache slot of use
 	readyAt int64            // when the data of what is cached can be read
 	ctx     [2]txContext
-	report  []uint16 // descriptors with RS that are done and not reported
-	done    int      // descriptors done since the last report
-	silent  int      // descriptors since the last one with RS
+	report  []txReport // descriptors with RS that are done and not reported
+	done    int        // descriptors done since the last report
+	silent  int        // descriptors since the last one with RS
 	wthresh int
 	headBus uint64 // where the head is written to instead; 0: it is not
 	lent    []lentBuf
@@ -452,7 +458,7 @@ func (c *Card) retire(q *txQueue, n int, t int64, w1 uint64) {
 	q.silent += n
 	if w1&reg.TXD_RS != 0 {
 		q.silent = 0
-		q.report = append(q.report, uint16(lastIndex))
+		q.report = append(q.report, txReport{lastIndex, uint32(w1)})
 		if q.backAt == sim.Never {
 			q.backAt = t + wthreshFlush
 		}
@@ -482,8 +488,8 @@ func (c *Card) reportTx(q *txQueue) {
 	if q.headBus != 0 {
 		c.reportHead(q, t)
 	} else {
-		for _, i := range q.report {
-			c.reportDesc(q, int(i), t)
+		for _, r := range q.report {
+			c.reportDesc(q, r, t)
 		}
 	}
 	if n := len(q.report); n > 0 {
@@ -493,15 +499,16 @@ func (c *Card) reportTx(q *txQueue) {
 	q.head, q.done = q.use, 0
 }
 
-// reportDesc writes the status dword of a descriptor, and nothing else.
-func (c *Card) reportDesc(q *txQueue, i int, t int64) {
-	b := c.descs(&q.queue, i, 1)
+// reportDesc sets DD in a descriptor. The card changes the status dword alone; the store is of the whole word, with the
+// other half as it was, because that is what drivers load.
+func (c *Card) reportDesc(q *txQueue, r txReport, t int64) {
+	b := c.descs(&q.queue, r.index, 1)
 	if b == nil {
 		return
 	}
-	atomic.StoreUint32(half(b[12:]), 1)
+	store(b[8:], reg.TXD_DD|uint64(r.low))
 	if c.dma.on {
-		c.logDMA(ReportTx, q.id, q.base+uint64(i)*reg.DescSize+12, 4, t)
+		c.logDMA(ReportTx, q.id, q.base+uint64(r.index)*reg.DescSize+12, 4, t)
 	}
 }
 
