@@ -51,7 +51,6 @@ type Set struct {
 
 	closers []func() error
 	world   locker
-	null    *nullDevice
 }
 
 type locker interface {

@@ -36,12 +36,10 @@ func (p *Port) initRx(ctx context.Context) error {
 
 // initMAC sets what the MAC does to frames in both directions (HLREG0, §8.2.3.22.8).
 func (p *Port) initMAC() {
-	v := p.read(reg.HLREG0) &^ (reg.HLREG0_JUMBOEN | reg.HLREG0_LPBK)
-	v |= reg.HLREG0_RXCRCSTRP | reg.HLREG0_TXCRCEN | reg.HLREG0_TXPADEN
-	if p.cfg.MaxFrame > defaultMaxFrame {
-		v |= reg.HLREG0_JUMBOEN
-		p.put(reg.MAXFRS, reg.MAXFRS_MFS, reg.Put(0, reg.MAXFRS_MFS, uint32(p.cfg.MaxFrame+fcsLen)))
-	}
+	v := p.read(reg.HLREG0) &^ reg.HLREG0_LPBK
+	// JUMBOEN whatever the length: without it MAXFRS means nothing, and a frame of 1515 bytes without a tag is too long.
+	v |= reg.HLREG0_RXCRCSTRP | reg.HLREG0_TXCRCEN | reg.HLREG0_TXPADEN | reg.HLREG0_JUMBOEN
+	p.put(reg.MAXFRS, reg.MAXFRS_MFS, reg.Put(0, reg.MAXFRS_MFS, uint32(p.cfg.MaxFrame+fcsLen)))
 	if p.cfg.Loopback {
 		v |= reg.HLREG0_LPBK
 	}

@@ -25,6 +25,7 @@ const (
 	// defaultMaxFrame is 1500 bytes of payload, an Ethernet header and one VLAN tag.
 	defaultMaxFrame = 1518
 	bufferUnit      = 1024 // SRRCTL.BSIZEPKT
+	bufferMost      = 16 * bufferUnit
 )
 
 // Options are what Open needs beside the function.

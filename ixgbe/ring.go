@@ -37,11 +37,14 @@ type ringMemory struct {
 	used   int
 }
 
+// ringBytes is the memory of a ring of n descriptors: one more than it has, see collect.
+func ringBytes(n int) int { return ((n+1)*descSize + ringAlign - 1) &^ (ringAlign - 1) }
+
 // newRingMemory allocates room for rings of the given numbers of descriptors.
 func newRingMemory(space *vtop.Space, name string, node int, sizes []int) (*ringMemory, error) {
 	total := 0
 	for _, n := range sizes {
-		total += (n*descSize + ringAlign - 1) &^ (ringAlign - 1)
+		total += ringBytes(n)
 	}
 	region, err := hugepage.Alloc(hugepage.Config{Size: total, Node: node, RequireHuge: space.Physical(), Name: name + " rings"})
 	if err != nil {
@@ -55,7 +58,7 @@ func newRingMemory(space *vtop.Space, name string, node int, sizes []int) (*ring
 
 // cut returns memory for a ring of n descriptors, zeroed, and its bus address.
 func (m *ringMemory) cut(n int) (unsafe.Pointer, uint64, error) {
-	size := n * descSize
+	size := ringBytes(n)
 	for m.used+size <= m.region.Size() {
 		p := unsafe.Add(m.region.Base(), m.used)
 		if run := m.space.Contiguous(p); run < size {
@@ -67,7 +70,7 @@ func (m *ringMemory) cut(n int) (unsafe.Pointer, uint64, error) {
 			return nil, 0, fmt.Errorf("descriptor ring: %w", err)
 		}
 		clear(unsafe.Slice((*byte)(p), size))
-		m.used += (size + ringAlign - 1) &^ (ringAlign - 1)
+		m.used += size
 		return p, bus, nil
 	}
 	return nil, 0, fmt.Errorf("descriptor ring of %d bytes: no contiguous memory left in a region of %d", size, m.region.Size())

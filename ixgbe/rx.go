@@ -103,11 +103,13 @@ func (q *rxQueue) harvest(into []*mbuf.Buf, run uint32) (n int, bytes uint32) {
 }
 
 // collect is the loop over written-back descriptors: it tells the buffers what the card says of them and empties the
-// descriptors, up to the first that is not a whole good frame of at most room bytes with nothing else of care to say.
+// descriptors, up to the first that is not a whole good frame of at most room bytes with nothing else of care to say. The
+// next descriptor is found by adding to a pointer, which is two instructions less than an index; there is one descriptor of
+// memory behind each ring, so that the pointer stays inside.
 func collect(descs []rxDesc, bufs []*mbuf.Buf, care uint64, room uint32) (n int, bytes uint32) {
 	bufs = bufs[:len(descs)]
+	d := unsafe.SliceData(descs)
 	for n < len(descs) {
-		d := &descs[n]
 		hi := atomic.LoadUint64(&d.hi)
 		length := uint32(uint16(hi >> 32))
 		if hi&care != reg.RXD_DD|reg.RXD_EOP || length > room {
@@ -115,9 +117,10 @@ func collect(descs []rxDesc, bufs []*mbuf.Buf, care uint64, room uint32) (n int,
 		}
 		lo := d.lo
 		d.lo, d.hi = poisonBus, 0
-		bufs[n].Received(length, uint32(lo>>32), rxFlags[lo&rxFlagsMask])
+		bufs[n].Received(length, lo&rxInfo)
 		bytes += length
 		n++
+		d = (*rxDesc)(unsafe.Add(unsafe.Pointer(d), descSize))
 	}
 	return n, bytes
 }
@@ -148,7 +151,7 @@ func (q *rxQueue) piece() *mbuf.Buf {
 	if length > q.room {
 		length, q.partialBad = 0, true
 	}
-	b.Received(length, uint32(lo>>32), rxFlags[lo&rxFlagsMask]|q.slowFlags(hi))
+	b.Received(length, lo&rxInfo|uint64(q.slowFlags(hi)))
 	b.VLAN = uint16(hi >> 48)
 	if q.partial == nil {
 		q.partial = b
@@ -179,8 +182,9 @@ func (q *rxQueue) finish(last *mbuf.Buf) *mbuf.Buf {
 		return nil
 	}
 	if head != last {
-		head.Hash, head.Flags, head.VLAN = last.Hash, last.Flags, last.VLAN
-		last.Flags = 0
+		head.SetInfo(last.Flags(), last.Hash())
+		head.VLAN = last.VLAN
+		last.SetInfo(0, 0)
 	}
 	return head
 }
@@ -228,11 +232,7 @@ func (q *rxQueue) refill() {
 		run := min(want, size-q.tail)
 		bufs := q.bufs[q.tail : q.tail+run]
 		n := uint32(q.cache.AllocRaw(bufs))
-		descs := q.ring[q.tail : q.tail+n]
-		bufs = bufs[:len(descs)]
-		for i := range descs {
-			descs[i].lo = bufs[i].Renew(q.headroom) // the second word is 0 already
-		}
+		lend(q.ring[q.tail:q.tail+n], bufs[:n], q.headroom)
 		q.filled += n
 		q.tail += n
 		if q.tail == size {
@@ -247,16 +247,26 @@ func (q *rxQueue) refill() {
 	q.bar.Write32(q.rdt, q.tail)
 }
 
+// lend is the loop that writes the addresses of fresh buffers into empty descriptors, whose second word is 0 already.
+func lend(descs []rxDesc, bufs []*mbuf.Buf, headroom uint32) {
+	d := unsafe.SliceData(descs) // see collect
+	for _, b := range bufs {
+		d.lo = b.Renew(headroom)
+		d = (*rxDesc)(unsafe.Add(unsafe.Pointer(d), descSize))
+	}
+}
+
 // Arm implements nic.RxQueue.
 func (q *rxQueue) Arm(w *nic.Waiter) bool {
 	if uint32(len(q.ring))-1-q.filled > 0 {
 		q.refill() // sleeping with a ring that is not full invites drops
 	}
-	if q.done() {
+	if q.done() || q.dead.Load() {
 		return false
 	}
 	q.sleep.arm(w)
-	return !q.done()
+	// A port that stops or goes away wakes those that are armed, once; after that there is nobody to wake.
+	return !q.done() && !q.dead.Load()
 }
 
 // drain takes back what the card had, once it may no longer touch it.
@@ -284,7 +294,7 @@ func newRxQueue(p *Port, index, size int, mem *ringMemory, pool *mbuf.Pool) (*rx
 		ring:     unsafe.Slice((*rxDesc)(base), size),
 		bufs:     make([]*mbuf.Buf, size),
 		batch:    uint32(min(refillBatch, size/4)),
-		room:     uint32(pool.Size()) &^ (bufferUnit - 1),
+		room:     uint32(min(pool.Size(), bufferMost)) &^ (bufferUnit - 1),
 		headroom: uint32(pool.Headroom()),
 		rdt:      reg.RDT(index),
 		bar:      p.bar,
@@ -307,27 +317,6 @@ func newRxQueue(p *Port, index, size int, mem *ringMemory, pool *mbuf.Pool) (*rx
 	return q, nil
 }
 
-// rxFlagsMask selects RSS type and the lower packet types of a write-back's first word: what rxFlags is indexed by.
-const rxFlagsMask = 1<<10 - 1
-
-// rxFlags turns RSS type and packet type (§7.1.6.2) into flags, without a branch.
-var rxFlags = func() (t [rxFlagsMask + 1]mbuf.Flags) {
-	types := []struct {
-		bits uint64
-		flag mbuf.Flags
-	}{
-		{reg.RXD_PT_IPV4, mbuf.RxIPv4}, {reg.RXD_PT_IPV6, mbuf.RxIPv6},
-		{reg.RXD_PT_TCP, mbuf.RxTCP}, {reg.RXD_PT_UDP, mbuf.RxUDP},
-	}
-	for i := range t {
-		if uint64(i)&reg.RXD_RSSTYPE != 0 {
-			t[i] |= mbuf.RxHash
-		}
-		for _, x := range types {
-			if uint64(i)&x.bits != 0 {
-				t[i] |= x.flag
-			}
-		}
-	}
-	return t
-}()
+// rxInfo is what mbuf takes over of a write-back's first word: the hash, and the kinds of packet, which are bits of
+// mbuf.Flags (§7.1.6.2).
+const rxInfo = reg.RXD_RSSHASH | uint64(mbuf.RxTypes)

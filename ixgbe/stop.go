@@ -31,8 +31,11 @@ func (p *Port) stop() error {
 	ctx := context.Background()
 	p.started = false
 	p.silence()
-	err := p.stopQueues(ctx)
-	p.maskInterrupts()
+	var err error
+	if p.enabled {
+		err = p.stopQueues(ctx)
+		p.maskInterrupts()
+	}
 	_, irqErr := p.fn.Interrupts(0, nil)
 	p.wakeAll()
 	if err != nil && p.enabled {
@@ -41,6 +44,7 @@ func (p *Port) stop() error {
 			return errors.Join(err, busErr, irqErr, p.quarantine())
 		}
 	}
+	p.enabled = false
 	p.takeBack()
 	p.link.Store(&nic.Link{})
 	return errors.Join(irqErr, p.dropQueues())
@@ -51,7 +55,6 @@ func (p *Port) stopQueues(ctx context.Context) error {
 	if err := p.Err(); err != nil {
 		return err
 	}
-	p.stats.collect(p)
 	p.unset(reg.RXCTRL, reg.RXCTRL_RXEN)
 	var errs []error
 	for i := range p.tx {
@@ -66,6 +69,7 @@ func (p *Port) stopQueues(ctx context.Context) error {
 	}
 	// Writes of the card that are under way still land (§4.6.7.1.2).
 	_ = p.clk.Sleep(ctx, 100*time.Microsecond)
+	p.stats.collect(p) // the last: with what was sent and received meanwhile
 	return errors.Join(errs...)
 }
 
@@ -147,7 +151,10 @@ func (p *Port) Close() error {
 	p.closed = true
 	var errs []error
 	if p.started {
-		errs = append(errs, p.stop())
+		err := p.stop()
+		if p.heldBack == 0 {
+			errs = append(errs, err)
+		} // else what it says is put right here
 	}
 	if p.Err() == nil {
 		p.unset(reg.CTRL_EXT, reg.CTRL_EXT_DRV_LOAD)

@@ -123,6 +123,7 @@ func (q *txQueue) fill(pkts []*mbuf.Buf) (int, uint64) {
 // minFrame+span bytes.
 func describe(descs []txDesc, pkts []*mbuf.Buf, pool *mbuf.Pool, span uint32) (n int, bytes uint64) {
 	pkts = pkts[:len(descs)]
+	d := unsafe.SliceData(descs) // see collect
 	for n < len(descs) {
 		b := pkts[n]
 		length := uint64(b.Len())
@@ -130,11 +131,11 @@ func describe(descs []txDesc, pkts []*mbuf.Buf, pool *mbuf.Pool, span uint32) (n
 			break
 		}
 		b.Seal()
-		d := &descs[n]
-		d.lo = b.Bus()
+		d.lo = b.PlainBus()
 		d.hi = length<<reg.TXD_PAYLEN_Shift | length | txData | txEnd
 		bytes += length
 		n++
+		d = (*txDesc)(unsafe.Add(unsafe.Pointer(d), descSize))
 	}
 	return n, bytes
 }
@@ -292,11 +293,11 @@ func unseal(bufs []*mbuf.Buf) {
 
 // Arm implements nic.TxQueue.
 func (q *txQueue) Arm(w *nic.Waiter) bool {
-	if q.pending() {
+	if q.pending() || q.dead.Load() {
 		return false
 	}
 	q.sleep.arm(w)
-	return !q.pending()
+	return !q.pending() && !q.dead.Load()
 }
 
 // pending says whether the oldest report has been answered.

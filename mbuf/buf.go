@@ -15,21 +15,29 @@ var (
 )
 
 // Flags say what is known of a received frame. They stand in its head.
+//
+// The low ten bits are laid out as the 82599 reports them (datasheet §7.1.6.2, RSS type and packet type), so that its driver
+// has nothing to translate for each frame.
 type Flags uint32
 
 // Flags of received frames.
 const (
-	RxHash   Flags = 1 << iota // Hash is the card's RSS hash
-	RxVLAN                     // VLAN is the tag that was taken out of the frame
-	RxIPGood                   // the IPv4 header checksum was checked: right
-	RxIPBad                    // … wrong
-	RxL4Good                   // the TCP or UDP checksum was checked: right
-	RxL4Bad                    // … wrong
-	RxStamp                    // Stamp is the card's time of arrival
-	RxIPv4                     // the card saw IPv4
-	RxIPv6                     // … IPv6
-	RxTCP                      // … TCP
-	RxUDP                      // … UDP
+	RxHash   Flags = 0xf // not 0: Hash is the RSS hash, of this RSS type (82599 datasheet table 7-15)
+	RxIPv4   Flags = 1 << 4
+	RxIPv4Op Flags = 1 << 5 // IPv4 with options
+	RxIPv6   Flags = 1 << 6
+	RxIPv6Ex Flags = 1 << 7 // IPv6 with extension headers
+	RxTCP    Flags = 1 << 8
+	RxUDP    Flags = 1 << 9
+	RxVLAN   Flags = 1 << 16 // VLAN is the tag that was taken out of the frame
+	RxIPGood Flags = 1 << 17 // the IPv4 header checksum was checked: right
+	RxIPBad  Flags = 1 << 18 // … wrong
+	RxL4Good Flags = 1 << 19 // the TCP or UDP checksum was checked: right
+	RxL4Bad  Flags = 1 << 20 // … wrong
+	RxStamp  Flags = 1 << 21 // Stamp is the card's time of arrival
+
+	// RxTypes are the flags that tell what kind of packet it is.
+	RxTypes = RxHash | RxIPv4 | RxIPv4Op | RxIPv6 | RxIPv6Ex | RxTCP | RxUDP
 )
 
 // TxFlags say what the card is asked to do to a frame before it sends it. They stand in its head.
@@ -58,11 +66,8 @@ type Buf struct {
 	off  uint32
 	len  uint32
 
-	// Hash is the RSS hash, when Flags has RxHash.
-	Hash uint32
-	// Flags say which of the fields below count.
-	Flags Flags
-	tx    TxFlags // 0 while the block is free
+	info uint64  // Flags, and in the high half Hash
+	tx   TxFlags // 0 while the block is free
 	// VLAN is the 802.1Q tag control information, host order.
 	VLAN uint16
 	// Port is a number of the user's own for the port of arrival.
@@ -73,7 +78,7 @@ type Buf struct {
 	L3Len uint16
 	// MSS is the TCP payload of one segment, bytes, for TxTSO.
 	MSS uint16
-	// Stamp is the card's time of arrival, ns, when Flags has RxStamp. Before a Send it is free for the user's own use.
+	// Stamp is the card's time of arrival, ns, when Flags have RxStamp. Before a Send it is free for the user's own use.
 	Stamp int64
 }
 
@@ -225,6 +230,14 @@ func (b *Buf) Plain(p *Pool) bool {
 	return b.next == nil && b.tx == 0 && (*Block)(unsafe.Pointer(b)).pool == p
 }
 
+// PlainBus is Bus for a frame that Plain has said yes to.
+func (b *Buf) PlainBus() uint64 {
+	if checking {
+		return b.Bus()
+	}
+	return (*Block)(unsafe.Pointer(b)).bus + uint64(b.off)
+}
+
 // Renew makes a buffer that comes from Cache.AllocRaw ready for the card to write to, with headroom bytes in front, and
 // returns the bus address behind them. Length, hash and flags are stale until Received.
 func (b *Buf) Renew(headroom uint32) uint64 {
@@ -236,12 +249,23 @@ func (b *Buf) Renew(headroom uint32) uint64 {
 }
 
 // Received is SetLen for the driver's fast path, for lengths that it has checked against the room it gave the card, with
-// what every frame has to say.
-func (b *Buf) Received(n, hash uint32, flags Flags) {
+// what every frame has to say: flags in the low half of info, hash in the high one.
+func (b *Buf) Received(n uint32, info uint64) {
 	b.alive("Received")
 	b.len = n
-	b.Hash = hash
-	b.Flags = flags
+	b.info = info
+}
+
+// Flags say what is known of the received frame that b begins.
+func (b *Buf) Flags() Flags { return Flags(b.info) }
+
+// Hash is the RSS hash, when Flags has RxHash.
+func (b *Buf) Hash() uint32 { return uint32(b.info >> 32) }
+
+// SetInfo sets flags and hash.
+func (b *Buf) SetInfo(flags Flags, hash uint32) {
+	b.alive("SetInfo")
+	b.info = uint64(hash)<<32 | uint64(flags)
 }
 
 // TrimFront takes n bytes off the front of this segment.
@@ -287,10 +311,10 @@ func (b *Buf) Prepend(c *Cache, n int) (head *Buf, room []byte, err error) {
 		c.Free(h)
 		return nil, nil, fmt.Errorf("prepend: %w", err)
 	}
-	h.Hash, h.Flags, h.VLAN, h.Port = b.Hash, b.Flags, b.VLAN, b.Port
+	h.info, h.VLAN, h.Port = b.info, b.VLAN, b.Port
 	h.L2Len, h.L3Len, h.L4Len, h.MSS, h.Stamp = b.L2Len, b.L3Len, b.L4Len, b.MSS, b.Stamp
 	h.tx = b.TxFlags()
-	b.Flags, b.tx = 0, b.tx&extraView
+	b.info, b.tx = 0, b.tx&extraView
 	h.next = b
 	return h, room, nil
 }

@@ -34,7 +34,7 @@ func (p *Pool) NewCacheAt(level Level) *Cache {
 func (c *Cache) Pool() *Pool { return c.pool }
 
 // Alloc returns an empty buffer with the pool's headroom in front, or nil when the pool has none left for the cache's
-// level. The caller owns it. Of its metadata Flags is 0; the rest is what it was in its last use.
+// level. The caller owns it. Of its metadata flags and hash are 0; the rest is what it was in its last use.
 func (c *Cache) Alloc() *Buf {
 	if c.n == 0 && !c.refill() {
 		return nil
@@ -44,7 +44,7 @@ func (c *Cache) Alloc() *Buf {
 	if checking {
 		return b.blk.freshView(c.pool.headroom)
 	}
-	b.off, b.len, b.Flags = c.pool.headroom, 0, 0
+	b.off, b.len, b.info = c.pool.headroom, 0, 0
 	return b
 }
 
@@ -53,7 +53,7 @@ func (c *Cache) AllocBulk(dst []*Buf) int {
 	got := c.AllocRaw(dst)
 	headroom := c.pool.headroom
 	for _, b := range dst[:got] {
-		b.off, b.len, b.Flags = headroom, 0, 0
+		b.off, b.len, b.info = headroom, 0, 0
 	}
 	return got
 }

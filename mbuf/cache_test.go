@@ -51,16 +51,16 @@ func TestAFreshBufferIsEmptyBehindItsHeadroom(t *testing.T) {
 	p := newTestPool(t, Config{Buffers: 4})
 	c := p.NewCache()
 	b := c.Alloc()
-	b.Flags = RxHash
+	b.SetInfo(RxHash, 7)
 	b.SetTxFlags(TxTSO)
 	if _, err := b.Reserve(p.Size()); err != nil {
 		t.Fatal(err)
 	}
 	c.Free(b)
 	b = c.Alloc()
-	if b.Len() != 0 || b.Headroom() != DefaultHeadroom || b.Tailroom() != DefaultSize || b.Flags != 0 || b.TxFlags() != 0 || b.Next() != nil ||
+	if b.Len() != 0 || b.Headroom() != DefaultHeadroom || b.Tailroom() != DefaultSize || b.Flags() != 0 || b.TxFlags() != 0 || b.Next() != nil ||
 		b.Refs() != 1 || b.Pool() != p || c.Pool() != p {
-		t.Errorf("length %d, headroom %d, tailroom %d, flags %v, %d references", b.Len(), b.Headroom(), b.Tailroom(), b.Flags, b.Refs())
+		t.Errorf("length %d, headroom %d, tailroom %d, flags %v, %d references", b.Len(), b.Headroom(), b.Tailroom(), b.Flags(), b.Refs())
 	}
 	c.Free(b)
 	c.Free(nil)

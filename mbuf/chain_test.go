@@ -209,11 +209,11 @@ func TestDriverSetsWhatTheCardWrote(t *testing.T) {
 	if err := b.SetLen(DefaultSize); err != nil || b.Len() != DefaultSize || b.Tailroom() != 0 {
 		t.Errorf("%v, length %d", err, b.Len())
 	}
-	b.Received(60, 0x1234, RxHash)
-	n.Received(10, 0, 0)
+	b.Received(60, 0x1234<<32|uint64(RxHash))
+	n.Received(10, 0)
 	b.SetNext(n)
-	if b.Len() != 60 || b.Hash != 0x1234 || b.Flags != RxHash || b.FrameLen() != 70 || b.Segs() != 2 || b.Last() != n {
-		t.Errorf("%d bytes, hash %#x, flags %b, frame of %d in %d", b.Len(), b.Hash, b.Flags, b.FrameLen(), b.Segs())
+	if b.Len() != 60 || b.Hash() != 0x1234 || b.Flags() != RxHash || b.FrameLen() != 70 || b.Segs() != 2 || b.Last() != n {
+		t.Errorf("%d bytes, hash %#x, flags %b, frame of %d in %d", b.Len(), b.Hash(), b.Flags(), b.FrameLen(), b.Segs())
 	}
 	b.SetTxFlags(TxTSO | TxVLAN | 1<<31)
 	if f := b.TxFlags(); f != TxTSO|TxVLAN || b.Plain(p) {

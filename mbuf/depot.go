@@ -53,11 +53,17 @@ func (p *Pool) collect() {
 // caller, when there are none.
 func (p *Pool) exchange(m *magazine, level Level) *magazine {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.ret.Load() != nil {
 		p.collect()
 	}
-	defer p.press()
+	got := p.take(m, level)
+	p.press()
+	p.mu.Unlock()
+	return got
+}
+
+// take is exchange under the lock.
+func (p *Pool) take(m *magazine, level Level) *magazine {
 	may := p.free - p.floor[level]
 	if may <= 0 || p.closed {
 		p.fails[level].Add(1)
@@ -85,8 +91,14 @@ func (p *Pool) exchange(m *magazine, level Level) *magazine {
 // would soon be trading magazines of a block or two.
 func (p *Pool) deposit(m *magazine) *magazine {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	defer p.press()
+	empty := p.giveBack(m)
+	p.press()
+	p.mu.Unlock()
+	return empty
+}
+
+// giveBack is deposit under the lock.
+func (p *Pool) giveBack(m *magazine) *magazine {
 	if m.n < p.magSize {
 		for ; m.n > 0; m.n-- {
 			p.depotPut(m.b[m.n-1].blk)

@@ -301,13 +301,13 @@ func (m *model) freeChain(q *thing) {
 }
 
 func (m *model) clone(x *thing) {
-	x.b.Hash, x.b.Flags = uint32(m.step), RxHash
+	x.b.SetInfo(RxHash, uint32(m.step))
 	v := x.b.Clone(m.cache())
 	if v == nil {
 		m.dry++
 		return
 	}
-	if v.Hash != x.b.Hash || v.Flags != x.b.Flags || v.Bus() != x.b.Bus() {
+	if v.Hash() != x.b.Hash() || v.Flags() != x.b.Flags() || v.Bus() != x.b.Bus() {
 		m.tb.Error("a clone has other metadata, or lies elsewhere")
 	}
 	m.add(&thing{b: v, want: slices.Clone(x.want)})
@@ -315,12 +315,13 @@ func (m *model) clone(x *thing) {
 
 func (m *model) prepend(x *thing) {
 	n := m.size(20)
-	x.b.Hash, x.b.Flags, x.b.L4Len = uint32(m.step), RxHash, 20
+	x.b.SetInfo(RxHash, uint32(m.step))
+	x.b.L4Len = 20
 	inPlace := n <= x.b.Headroom() && x.b.Writable()
 	h, room, err := x.b.Prepend(m.cache(), n)
 	if err != nil {
 		m.failed(err, ErrNoBuffer, ErrNoRoom)
-		if x.b.Flags != RxHash {
+		if x.b.Flags() != RxHash {
 			m.tb.Error("a failed Prepend took the metadata")
 		}
 		return
@@ -328,7 +329,7 @@ func (m *model) prepend(x *thing) {
 	if (h == x.b) != inPlace || len(room) != n {
 		m.tb.Errorf("prepend in place: %v, want %v; %d bytes of room, want %d", h == x.b, inPlace, len(room), n)
 	}
-	if h.Hash != uint32(m.step) || h.Flags != RxHash || h.L4Len != 20 || h != x.b && x.b.Flags != 0 {
+	if h.Hash() != uint32(m.step) || h.Flags() != RxHash || h.L4Len != 20 || h != x.b && x.b.Flags() != 0 {
 		m.tb.Error("the metadata did not move to the new head")
 	}
 	x.want = append(slices.Clone(m.fill(room)), x.want...)

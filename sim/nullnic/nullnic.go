@@ -43,22 +43,14 @@ type NIC struct {
 	rxHead, txHead   uint32
 	rxTail, txTail   *uint32 // RDT, TDT
 	txHeadRegister   *uint32
-	length           uint32
-	doneMid, doneEnd uint32 // what RxStep writes to the status of a part, and of the end, of a frame
+	doneMid, doneEnd uint64 // what RxStep writes back for a part, and for the end, of a frame
 }
 
 // desc is a descriptor, as the card writes it back (§7.1.6.2, §7.2.3.2.4).
-type desc struct {
-	rss    uint32 // of a received frame: type of the packet and of the hash
-	hash   uint32
-	status uint32 // transmit: the command
-	length uint32 // transmit: the status
-}
+type desc struct{ lo, hi uint64 }
 
 const (
 	descSize   = 16
-	reportBit  = uint32(reg.TXD_RS)
-	doneBit    = uint32(reg.TXD_DD >> 32)
 	eepromSize = 2 // EEC.SIZE: 256 words
 )
 
@@ -80,9 +72,8 @@ func New(cfg Config) (*NIC, error) {
 	n := &NIC{
 		cfg:     cfg,
 		mem:     unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), reg.BARSize),
-		length:  uint32(cfg.Length),
-		doneMid: uint32(reg.RXD_DD),
-		doneEnd: uint32(reg.RXD_DD | reg.RXD_EOP),
+		doneMid: uint64(cfg.Length)<<reg.RXD_LEN_Shift | reg.RXD_DD,
+		doneEnd: uint64(cfg.Length)<<reg.RXD_LEN_Shift | reg.RXD_DD | reg.RXD_EOP,
 	}
 	n.rxTail, n.txTail, n.txHeadRegister = n.at(reg.RDT(0)), n.at(reg.TDT(0)), n.at(reg.TDH(0))
 	n.pci.reset()
@@ -209,15 +200,13 @@ func (n *NIC) ring(what string, ctl, enable, lo, hi, length uint32) ([]desc, err
 // that is. It does nothing before Attach.
 func (n *NIC) RxStep(k int) int {
 	k = min(k, n.rxRoom())
-	length, status := n.length, n.doneEnd
+	done := n.doneEnd
 	for left := k; left > 0; {
 		run := n.rx[n.rxHead:] // to the end of the ring at most
 		run = run[:min(left, len(run))]
 		for i := range run {
-			d := &run[i]
-			d.rss = 0
-			d.length = length
-			d.status = status
+			run[i].lo = 0
+			run[i].hi = done
 		}
 		left -= len(run)
 		n.rxHead = advance(n.rxHead, len(run), len(n.rx))
@@ -239,11 +228,9 @@ func (n *NIC) RxSegments(k, segs int) int {
 	k = max(min(k, n.rxRoom()/segs), 0)
 	for i := range k * segs {
 		d := &n.rx[n.rxHead]
-		d.rss = 0
-		d.length = n.length
-		d.status = n.doneMid
+		d.lo, d.hi = 0, n.doneMid
 		if (i+1)%segs == 0 {
-			d.status = n.doneEnd
+			d.hi = n.doneEnd
 		}
 		n.rxHead = advance(n.rxHead, 1, len(n.rx))
 	}
@@ -278,8 +265,8 @@ func (n *NIC) TxStep() int {
 			run = n.tx[n.txHead:tail]
 		}
 		for i := range run {
-			if d := &run[i]; d.status&reportBit != 0 {
-				d.length = doneBit
+			if run[i].hi&reg.TXD_RS != 0 {
+				run[i].hi |= reg.TXD_DD
 			}
 		}
 		sent += len(run)

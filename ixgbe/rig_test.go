@@ -1,0 +1,405 @@
+package ixgbe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"bare.wire/clock"
+	"bare.wire/ixgbe"
+	"bare.wire/mbuf"
+	"bare.wire/nic"
+	"bare.wire/nic/nictest"
+	"bare.wire/pci"
+	"bare.wire/sim"
+	"bare.wire/sim/link"
+	"bare.wire/sim/nic82599"
+	"bare.wire/vtop"
+)
+
+// rig is two software 82599s on one wire, on a virtual clock, each with the driver on it.
+type rig struct {
+	testing.TB
+	clk   *clock.Virtual
+	world *sim.World
+	wire  *link.Wire
+	space *vtop.Space
+	cards [2]*nic82599.Card
+	fns   [2]*function
+	ports [2]*stepped
+	pools []*mbuf.Pool
+}
+
+// rigConfig is what tests change of a rig.
+type rigConfig struct {
+	wire   link.Config
+	card   nic82599.Config // of both
+	faults [2]nic82599.Faults
+	start  time.Duration // what the clock shows when the cards are made
+}
+
+// newBareRig makes cards and functions, and opens no driver.
+func newBareRig(t testing.TB, cfg rigConfig) *rig {
+	t.Helper()
+	r := &rig{TB: t, clk: clock.NewVirtual(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), space: vtop.NewMapped()}
+	r.clk.Advance(cfg.start)
+	wire, err := link.New(cfg.wire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.wire, r.world = wire, sim.NewWorld(r.clk)
+	r.world.Add(wire)
+	for i, end := range []*link.End{wire.A(), wire.B()} {
+		c := cfg.card
+		c.Name, c.Memory, c.World, c.End, c.LAN = "sim:"+string(rune('a'+i)), r.space, r.world, end, i
+		c.MAC = [6]byte{2, 0, 0, 0, 0xff, byte(1 + i)}
+		c.Seed = 2*c.Seed + uint64(i)
+		c.Faults = cfg.faults[i]
+		c.Watch = true
+		r.cards[i] = nic82599.New(c)
+		r.fns[i] = &function{Card: r.cards[i]}
+	}
+	return r
+}
+
+// newRig opens both drivers too. The test fails when they do not open.
+func newRig(t testing.TB, cfg rigConfig) *rig {
+	t.Helper()
+	r := newBareRig(t, cfg)
+	for i := range r.ports {
+		p, err := r.open(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ports[i] = p
+	}
+	return r
+}
+
+func (r *rig) open(i int) (*stepped, error) {
+	p, err := ixgbe.Open(context.Background(), r.fns[i], ixgbe.Options{Space: r.space, Clock: r.clk, Node: -1, Software: true})
+	if err != nil {
+		return nil, err
+	}
+	return &stepped{Port: p, world: r.world, rx: map[nic.RxQueue]*steppedRx{}, tx: map[nic.TxQueue]*steppedTx{}}, nil
+}
+
+// settle lets everything under way arrive.
+func (r *rig) settle() { r.sleep(10 * time.Millisecond) }
+
+func (r *rig) sleep(d time.Duration) {
+	r.world.Step()
+	if err := r.clk.Sleep(context.Background(), d); err != nil {
+		r.Fatal(err)
+	}
+	r.world.Step()
+}
+
+func (r *rig) pool(cfg mbuf.Config) *mbuf.Pool {
+	r.Helper()
+	cfg.Space = r.space
+	if cfg.Buffers == 0 {
+		cfg.Buffers = 2048
+	}
+	p, err := mbuf.NewPool(cfg)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.pools = append(r.pools, p)
+	return p
+}
+
+// start starts both ports with pools of their own and waits for the link.
+func (r *rig) start(cfg nic.Config) {
+	r.Helper()
+	for _, p := range r.ports {
+		c := cfg
+		if c.Pool == nil {
+			c.Pool = r.pool(mbuf.Config{Name: p.Info().Name})
+		}
+		if err := p.Start(context.Background(), c); err != nil {
+			r.Fatal(err)
+		}
+	}
+	r.settle()
+	r.housekeep()
+}
+
+func (r *rig) housekeep() {
+	for _, p := range r.ports {
+		p.Housekeep(r.clk.Now())
+	}
+}
+
+// misuse is what both cards have to hold against the drivers.
+func (r *rig) misuse() (out []string) {
+	for i, c := range r.cards {
+		for _, m := range c.Misuse() {
+			out = append(out, fmt.Sprintf("card %d: %v", i, m))
+		}
+	}
+	return out
+}
+
+// end closes everything; every buffer has to be back, and the cards have nothing to hold against the drivers.
+func (r *rig) end() {
+	r.Helper()
+	for _, p := range r.ports {
+		if p == nil {
+			continue
+		}
+		if err := p.Close(); err != nil && p.Err() == nil {
+			r.Errorf("close: %v", err)
+		}
+	}
+	r.home()
+	for _, m := range r.misuse() {
+		r.Error(m)
+	}
+}
+
+func (r *rig) home() {
+	r.Helper()
+	for _, p := range r.pools {
+		if err := p.Close(); err != nil {
+			r.Error(err)
+		}
+	}
+	r.pools = nil
+}
+
+// frame builds a frame of n bytes for port to, all of them k after the header.
+func (r *rig) frame(c *mbuf.Cache, to *stepped, n int, k byte) *mbuf.Buf {
+	r.Helper()
+	b := c.Alloc()
+	if b == nil {
+		r.Fatal("the pool is dry")
+	}
+	room, err := b.Reserve(n)
+	if err != nil {
+		r.Fatal(err)
+	}
+	mac := to.Info().MAC
+	for i := range room {
+		room[i] = k
+		if i < 6 {
+			room[i] = mac[i]
+		}
+	}
+	if n >= 14 {
+		room[12], room[13] = 0x88, 0xb5
+	}
+	return b
+}
+
+// send sends n frames of length bytes from port 0 to 1, from a pool of their own.
+func (r *rig) send(n, length int) {
+	r.Helper()
+	c := r.pool(mbuf.Config{Buffers: max(16, n)}).NewCacheAt(mbuf.Control)
+	defer c.Close()
+	for i := range n {
+		b := []*mbuf.Buf{r.frame(c, r.ports[1], length, byte(i))}
+		for range 1000 {
+			if r.ports[0].Tx(0).Send(b) == 1 {
+				b = nil
+				break
+			}
+			r.sleep(time.Microsecond)
+		}
+		if b != nil {
+			r.Fatalf("frame %d of %d finds the ring full", i, n)
+		}
+	}
+}
+
+// drain receives and frees everything that has come on queue q of port i.
+func (r *rig) drain(i, q int) (n int) {
+	into := make([]*mbuf.Buf, 64)
+	for {
+		k := r.ports[i].Rx(q).Recv(into)
+		for _, b := range into[:k] {
+			b.Free()
+		}
+		if n += k; k == 0 {
+			return n
+		}
+	}
+}
+
+// exchange sends n frames and checks that they come, with drains in between.
+func (r *rig) exchange(n int) {
+	r.Helper()
+	for left := n; left > 0; {
+		k := min(left, 32)
+		r.send(k, 100)
+		r.settle()
+		if got := r.drain(1, 0); got != k {
+			r.Fatalf("%d of %d frames came: %+v", got, k, r.ports[1].Stats())
+		}
+		left -= k
+	}
+	r.ports[0].Tx(0).Reclaim()
+}
+
+// function is a card as a PCI function, with hooks for tests.
+type function struct {
+	*nic82599.Card
+	noReset bool             // Reset fails
+	deaf    bool             // configuration space does not answer
+	onWrite func(off uint32) // before each register write
+	resets  int
+	closed  int
+}
+
+func (f *function) BAR(n int) (pci.BAR, error) {
+	if n != 0 {
+		return nil, fmt.Errorf("BAR %d: no such", n)
+	}
+	v, err := f.ReadConfig(pci.ConfigCommand, 2)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.WriteConfig(pci.ConfigCommand, 2, v|pci.CommandMemory); err != nil {
+		return nil, err
+	}
+	return &hookedBAR{f}, nil
+}
+
+type hookedBAR struct{ f *function }
+
+func (b *hookedBAR) Size() int                { return b.f.Card.Size() }
+func (b *hookedBAR) Read32(off uint32) uint32 { return b.f.Card.Read32(off) }
+func (b *hookedBAR) Write32(off, v uint32) {
+	if b.f.onWrite != nil {
+		b.f.onWrite(off)
+	}
+	b.f.Card.Write32(off, v)
+}
+
+func (f *function) ReadConfig(off, size int) (uint32, error) {
+	if f.deaf {
+		return 1<<(8*size) - 1, nil
+	}
+	return f.Card.ReadConfig(off, size)
+}
+
+func (f *function) Reset(ctx context.Context) error {
+	f.resets++
+	if f.noReset {
+		return errors.New("no function-level reset")
+	}
+	return f.Card.Reset(ctx)
+}
+
+func (f *function) Close() error {
+	f.closed++
+	return nil
+}
+
+// stepped steps the world where a worker would wait for the card.
+type stepped struct {
+	*ixgbe.Port
+	world *sim.World
+	rx    map[nic.RxQueue]*steppedRx
+	tx    map[nic.TxQueue]*steppedTx
+}
+
+func (p *stepped) Rx(i int) nic.RxQueue {
+	q := p.Port.Rx(i)
+	if p.rx[q] == nil {
+		p.rx[q] = &steppedRx{q, p.world}
+	}
+	return p.rx[q]
+}
+
+func (p *stepped) Tx(i int) nic.TxQueue {
+	q := p.Port.Tx(i)
+	if p.tx[q] == nil {
+		p.tx[q] = &steppedTx{q, p.world}
+	}
+	return p.tx[q]
+}
+
+func (p *stepped) Housekeep(now time.Time) {
+	p.world.Step()
+	p.Port.Housekeep(now)
+}
+
+func (p *stepped) Stats() nic.Stats {
+	p.world.Step()
+	return p.Port.Stats()
+}
+
+type steppedRx struct {
+	nic.RxQueue
+	world *sim.World
+}
+
+func (q *steppedRx) Recv(into []*mbuf.Buf) int {
+	q.world.Step()
+	return q.RxQueue.Recv(into)
+}
+
+func (q *steppedRx) Arm(w *nic.Waiter) bool {
+	q.world.Step()
+	if !q.RxQueue.Arm(w) {
+		return false
+	}
+	q.world.ArmTimer()
+	return q.RxQueue.Arm(w)
+}
+
+type steppedTx struct {
+	nic.TxQueue
+	world *sim.World
+}
+
+func (q *steppedTx) Send(pkts []*mbuf.Buf) int {
+	n := q.TxQueue.Send(pkts)
+	q.world.Step()
+	return n
+}
+
+func (q *steppedTx) Reclaim() int {
+	q.world.Step()
+	return q.TxQueue.Reclaim()
+}
+
+func (q *steppedTx) Arm(w *nic.Waiter) bool {
+	q.world.Step()
+	if !q.TxQueue.Arm(w) {
+		return false
+	}
+	q.world.ArmTimer()
+	return q.TxQueue.Arm(w)
+}
+
+// bench makes a nictest.Bench of a rig.
+func (r *rig) bench() *nictest.Bench {
+	index := func(p nic.Port) int {
+		if p == nic.Port(r.ports[0]) {
+			return 0
+		}
+		return 1
+	}
+	return &nictest.Bench{
+		A: r.ports[0], B: r.ports[1], Clock: r.clk, MinFrame: 60,
+		NewPool: func(cfg mbuf.Config) (*mbuf.Pool, error) {
+			cfg.Space = r.space
+			return mbuf.NewPool(cfg)
+		},
+		ForeignPool: func(cfg mbuf.Config) (*mbuf.Pool, error) {
+			cfg.Space = vtop.NewMapped()
+			return mbuf.NewPool(cfg)
+		},
+		Settle: r.settle,
+		Misuse: r.misuse,
+		Remove: func(p nic.Port) { r.cards[index(p)].Remove() },
+		SetLink: func(up bool) {
+			r.world.Step()
+			r.cards[0].SetCable(up)
+		},
+	}
+}
