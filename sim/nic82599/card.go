@@ -126,7 +126,6 @@ type Card struct {
 	misuse    misuses
 	dma       dmaLog
 	watch     watcher
-	removed   func()
 }
 
 // hotRegs are register fields that the engines look at for every frame, taken from the registers when one is written.
@@ -262,5 +261,10 @@ func (c *Card) Reset(ctx context.Context) error {
 // Close gives the card back to its world. It does no DMA any more.
 func (c *Card) Close() error {
 	c.w.Remove(c)
+	c.w.Lock()
+	defer c.w.Unlock()
+	if c.end != nil {
+		c.end.SetUp(false)
+	}
 	return nil
 }

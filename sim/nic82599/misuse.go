@@ -13,6 +13,7 @@ const (
 	UndefinedRegister Kind = iota
 	ReadOnlyWrite
 	AccessInReset
+	ResetBusy
 	WriteBeforeReady
 	SemaphoreMissing
 	Unsupported
@@ -58,6 +59,7 @@ var kinds = [numKinds]struct{ name, section, text string }{
 	UndefinedRegister:  {"UndefinedRegister", "§8.2", "access to an offset at which there is no register"},
 	ReadOnlyWrite:      {"ReadOnlyWrite", "§8.2", "write to a register that ignores writes"},
 	AccessInReset:      {"AccessInReset", "§4.2.1", "register written while CTRL.RST has not cleared itself"},
+	ResetBusy:          {"ResetBusy", "§4.6.3", "software reset of a card with enabled queues without CTRL.GIO_DIS before it"},
 	WriteBeforeReady:   {"WriteBeforeReady", "§4.6.3", "register written after a reset before EEC.ARD and RDRXCTL.DMAIDONE were set"},
 	SemaphoreMissing:   {"SemaphoreMissing", "§10.5.4", "shared resource touched without its semaphore"},
 	Unsupported:        {"Unsupported", "", "the card has this, the model does not"},

@@ -56,6 +56,7 @@ func TestEachMisuseIsSeen(t *testing.T) {
 		{kind: ReadOnlyWrite, name: "STATUS", do: func(d *mini, r *rig) { d.wr(reg.STATUS, 0) }},
 		{kind: ReadOnlyWrite, name: "counter", do: func(d *mini, r *rig) { d.wr(reg.GPRC, 0) }},
 		{kind: AccessInReset, do: func(d *mini, r *rig) { d.or(reg.CTRL, reg.CTRL_RST); d.wr(reg.FCTRL, 0) }},
+		{kind: ResetBusy, do: func(d *mini, r *rig) { d.or(reg.CTRL, reg.CTRL_RST) }},
 		{kind: WriteBeforeReady, do: func(d *mini, r *rig) {
 			d.or(reg.CTRL, reg.CTRL_RST)
 			d.poll(reg.CTRL, reg.CTRL_RST, 0)
@@ -193,6 +194,10 @@ func TestEachMisuseIsSeen(t *testing.T) {
 		{kind: RxBufferTouched, do: func(d *mini, r *rig) {
 			d.rx[0].buf[0][9] ^= 1
 			r.b.send(0, frameTo([6]byte{2, 0, 0, 0, 0, 0xA}, 60, 0), 0, true)
+		}},
+		{kind: RxBufferTouched, name: "right after disable", do: func(d *mini, r *rig) {
+			d.stopRx()
+			d.rx[0].buf[50][0]++
 		}},
 		{kind: TxStale, do: func(d *mini, r *rig) { d.putTx(d.tx[0].bus[0], good|reg.TXD_DD); d.ring() }},
 		{kind: TxLengthZero, do: func(d *mini, r *rig) { d.putTx(d.tx[0].bus[0], txWords(0, 0, true, true)); d.ring() }},

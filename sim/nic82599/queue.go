@@ -308,7 +308,4 @@ type bitmap [Queues / 64]uint64
 
 func (b *bitmap) set(n int)   { b[n/64] |= 1 << (n % 64) }
 func (b *bitmap) clear(n int) { b[n/64] &^= 1 << (n % 64) }
-func (b *bitmap) has(n int) bool {
-	return b[n/64]>>(n%64)&1 != 0
-}
 func (b *bitmap) empty() bool { return b[0]|b[1] == 0 }

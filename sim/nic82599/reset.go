@@ -77,6 +77,9 @@ func (c *Card) loadMAC() {
 func (c *Card) writeCTRL(v uint32) {
 	old := c.val(reg.CTRL)
 	if v&(reg.CTRL_RST|reg.CTRL_LNK_RST) != 0 {
+		if old&reg.CTRL_GIO_DIS == 0 && c.busMaster() && c.anyQueueOn() {
+			c.wrong(ResetBusy, -1, "CTRL = %08X", v)
+		}
 		c.resetRegisters()
 		c.resetting = true
 		c.resetDone.start(c.now, 1000+c.rng.delay(c.cfg.Timing.Enable/2), 2+c.rng.below(4))
@@ -98,6 +101,16 @@ func (c *Card) readCTRL() uint32 {
 		c.endReset()
 	}
 	return c.val(reg.CTRL)
+}
+
+// anyQueueOn says whether a queue could still do DMA.
+func (c *Card) anyQueueOn() bool {
+	for i := range Queues {
+		if c.rx.q[i].state != qOff || c.tx.q[i].state != qOff {
+			return true
+		}
+	}
+	return false
 }
 
 // endReset lets CTRL.RST clear itself once it is time.

@@ -43,10 +43,10 @@ type rxQueue struct {
 	nDone   int
 	readyAt int64 // when the latest fetch arrived
 
-	bufLen  int
-	dropEn  bool
-	vme     bool
-	counter int // counter set
+	bufLen int
+	dropEn bool
+	vme    bool
+	lull   int64 // until when the buffers of a queue just disabled are looked after; 0: they are not
 }
 
 func (e *rxEngine) reset() {
@@ -69,7 +69,8 @@ func (e *rxEngine) owes(master bool) bool {
 
 // begin prepares a queue that is being enabled.
 func (q *rxQueue) begin(c *Card) {
-	q.hung, q.first, q.nDone = false, 0, 0
+	q.hung, q.first, q.nDone, q.lull = false, 0, 0, 0
+	c.watch.forgetRx(q.id)
 	q.fetchAt, q.backAt = sim.Never, sim.Never
 	q.reload(c)
 }
@@ -94,7 +95,9 @@ func (c *Card) settleRx(q *rxQueue) {
 			c.reportRx(q)
 		}
 		q.state, q.nDone, q.fetchAt, q.backAt = qOff, 0, sim.Never, sim.Never
-		c.watch.forgetRx(q.id)
+		if c.watch.on {
+			q.lull = c.now + settleTime
+		}
 		c.set(reg.RDH(q.id), uint32(q.head))
 	}
 }
@@ -190,6 +193,12 @@ func (c *Card) runRxQueue(q *rxQueue) int64 {
 		c.fetchRx(q)
 	}
 	busy := q.state == qEnabling || q.state == qDisabling
+	if q.lull > 0 {
+		if next = min(next, q.lull); q.lull <= c.now {
+			c.watchRxStopped(q)
+		}
+		busy = busy || q.lull > 0
+	}
 	if q.fetchAt != sim.Never && q.state == qOn && !q.hung {
 		busy = true
 		if c.hot.master && !c.dmaStopped() {
@@ -298,7 +307,7 @@ func (c *Card) deliver(f []byte, t int64, bad bool) bool {
 	if p.status&(reg.RXD_L4E|reg.RXD_IPE) != 0 {
 		c.add(reg.XEC, 1)
 	}
-	c.countQueue(q.id, size, len(f))
+	c.countQueue(q.id, size)
 	if tagged || !c.hot.strip {
 		f = c.rebuild(f, tagged, bad)
 	}

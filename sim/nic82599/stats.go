@@ -67,18 +67,18 @@ func (c *Card) countRx(f []byte) {
 	}
 }
 
-// countQueue counts a frame that is stored, in the counter set of its queue: size bytes in memory, of a frame of n bytes
-// without FCS.
-func (c *Card) countQueue(q, size, n int) {
+// countQueue counts a frame that takes size bytes of memory, in the counter set of its queue. These counters are the DMA's:
+// they have the FCS in them only if memory has (DPDK takes it off only then, 5168e13017).
+func (c *Card) countQueue(q, size int) {
 	set := c.counterRx(q)
 	c.add(reg.QPRC(set), 1)
-	c.add36(reg.QBRC_L(set), n+fcsLen)
+	c.add36(reg.QBRC_L(set), size)
 	c.add(reg.RXDGPC, 1)
-	c.add36(reg.RXDGBCL, n+fcsLen)
+	c.add36(reg.RXDGBCL, size)
 }
 
-// countTx counts a frame that is sent.
-func (c *Card) countTx(q int, f []byte) {
+// countTx counts a frame that is sent: as it goes onto the wire, and, of size bytes, as it came from memory.
+func (c *Card) countTx(q int, f []byte, size int) {
 	n := len(f) + fcsLen
 	c.add(txSizes[sizeClass(n)], 1)
 	c.add(reg.GPTC, 1)
@@ -92,9 +92,9 @@ func (c *Card) countTx(q int, f []byte) {
 	}
 	set := int(c.val(reg.TQSM(q/4)) >> (q % 4 * 8) & 15)
 	c.add(reg.QPTC(set), 1)
-	c.add36(reg.QBTC_L(set), n)
+	c.add36(reg.QBTC_L(set), size)
 	c.add(reg.TXDGPC, 1)
-	c.add36(reg.TXDGBCL, n)
+	c.add36(reg.TXDGBCL, size)
 }
 
 // counterRx is the counter set of receive queue q.

@@ -354,7 +354,7 @@ func (c *Card) transmit(q *txQueue, segs, length int, last uint64, t int64) {
 		c.tx.buf = frame[:0]
 	}
 	at := c.tx.mac.send(t, len(frame)+fcsLen, c.hot.psPerByte)
-	c.countTx(q.id, frame)
+	c.countTx(q.id, frame, length)
 	switch {
 	case c.hot.loopback:
 		c.rx.loop.push(frame, at)

@@ -95,6 +95,20 @@ func (c *Card) watchRxFilled(q *rxQueue, bus uint64) {
 	}
 }
 
+// settleTime is how long a receive queue's buffers stay the card's after ENABLE reads back clear, ns (§4.6.7.1).
+const settleTime = 100_000
+
+// watchRxStopped looks at the buffers of a disabled queue at the end of that time.
+func (c *Card) watchRxStopped(q *rxQueue) {
+	q.lull = 0
+	for bus, b := range c.watch.rx {
+		if b.queue == q.id {
+			c.watchRxFilled(q, bus)
+		}
+	}
+	c.watch.forgetRx(q.id)
+}
+
 // watchTxFetched remembers what a transmit buffer holds.
 func (c *Card) watchTxFetched(d *txDesc) {
 	if !d.isContext() {
