@@ -30,6 +30,7 @@ type rig struct {
 	fns   [2]*function
 	ports [2]*stepped
 	pools []*mbuf.Pool
+	busy  bool // the cards do little at a step
 }
 
 // rigConfig is what tests change of a rig.
@@ -49,7 +50,7 @@ func newBareRig(t testing.TB, cfg rigConfig) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.wire, r.world = wire, sim.NewWorld(r.clk)
+	r.wire, r.world, r.busy = wire, sim.NewWorld(r.clk), cfg.card.MaxStep > 0
 	r.world.Add(wire)
 	for i, end := range []*link.End{wire.A(), wire.B()} {
 		c := cfg.card
@@ -86,8 +87,16 @@ func (r *rig) open(i int) (*stepped, error) {
 	return &stepped{Port: p, world: r.world, rx: map[nic.RxQueue]*steppedRx{}, tx: map[nic.TxQueue]*steppedTx{}}, nil
 }
 
-// settle lets everything under way arrive.
-func (r *rig) settle() { r.sleep(10 * time.Millisecond) }
+// settle lets everything under way arrive. Cards that do little at a step get many.
+func (r *rig) settle() {
+	n := time.Duration(1)
+	if r.busy {
+		n = 1000
+	}
+	for range n {
+		r.sleep(10 * time.Millisecond / n)
+	}
+}
 
 func (r *rig) sleep(d time.Duration) {
 	r.world.Step()

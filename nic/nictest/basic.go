@@ -98,8 +98,8 @@ func testBursts(r *run) {
 func testRingSizes(r *run) {
 	i := r.A.Info()
 	sizes := []int{i.MinDesc, i.MinDesc + i.DescAlign, 512, 1000, i.MaxDesc}
-	tx := r.pool(mbuf.Config{})
-	rx := r.pool(mbuf.Config{Buffers: i.MaxDesc + 512})
+	tx := r.pool(mbuf.Config{Buffers: 2*i.MaxDesc + 512})
+	rx := r.pool(mbuf.Config{Buffers: 2*i.MaxDesc + 512})
 	for k, size := range sizes {
 		if size < i.MinDesc || size > i.MaxDesc || size%i.DescAlign != 0 {
 			continue

@@ -32,9 +32,9 @@ func testJumbo(r *run) {
 	if r.A.Info().Offloads&nic.RxScatter == 0 || longest <= defaultMaxFrame {
 		return
 	}
-	pool := r.pool(mbuf.Config{Size: longest, Buffers: 256})
+	pool, rx := r.pool(mbuf.Config{Size: longest, Buffers: 256}), r.pool(mbuf.Config{})
 	for _, size := range []int{1024, 2048, 10 << 10} {
-		r.start(r.A, nic.Config{MaxFrame: longest, Pool: pool})
+		r.start(r.A, nic.Config{MaxFrame: longest, Pool: rx})
 		r.start(r.B, nic.Config{MaxFrame: longest, Pool: r.pool(mbuf.Config{Size: size})})
 		r.up()
 		var frames [][]byte
@@ -78,10 +78,10 @@ func testHalfReceived(r *run) {
 		return
 	}
 	tx := r.pool(mbuf.Config{Size: longest, Buffers: 64})
-	rx := r.pool(mbuf.Config{Size: 1024, Buffers: 256})
+	rx, other := r.pool(mbuf.Config{Size: 1024, Buffers: 256}), r.pool(mbuf.Config{})
 	into := make([]*mbuf.Buf, 8)
 	for k := range 40 {
-		r.start(r.A, nic.Config{MaxFrame: longest, Pool: tx})
+		r.start(r.A, nic.Config{MaxFrame: longest, Pool: other})
 		r.start(r.B, nic.Config{MaxFrame: longest, Pool: rx, RxDesc: 64})
 		r.up()
 		f := r.to(r.B, longest)
@@ -111,7 +111,7 @@ func (r *run) dry(buffers int) {
 	rx := r.exactPool(buffers, 0)
 	r.start(r.B, nic.Config{Pool: rx, RxDesc: 64})
 	r.up()
-	tx := r.pool(mbuf.Config{Buffers: 4 * buffers})
+	tx := r.pool(mbuf.Config{Buffers: 8 * buffers})
 	before := r.B.Stats()
 	var sent uint64
 	for round := range 3 {

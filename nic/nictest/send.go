@@ -85,7 +85,7 @@ func testUnsendable(r *run) {
 	hollow.SetNext(gap)
 	gap.SetNext(tail)
 	offload := r.build(pool, r.to(r.B, 100))
-	offload.Flags |= mbuf.TxTSO
+	offload.SetTxFlags(mbuf.TxTSO)
 	cases := []struct {
 		what string
 		b    *mbuf.Buf

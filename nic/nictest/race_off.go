@@ -1,0 +1,5 @@
+//go:build !race
+
+package nictest
+
+const raceBuild = false
