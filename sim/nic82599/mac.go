@@ -18,14 +18,17 @@ type mac struct {
 
 func (m *mac) reset() { m.first, m.n, m.used, m.hold = 0, 0, 0, 0 }
 
-// room returns the time, t or later, at which size bytes have room in a buffer of limit bytes.
-func (m *mac) room(t int64, size, limit int) int64 {
+// room returns the time, t or later, at which size bytes have room in a buffer of limit bytes; one after now means: ask
+// again then.
+func (m *mac) room(t, now int64, size, limit int) int64 {
 	if size > limit {
 		return sim.Never
 	}
 	for m.used+size > limit || m.n == len(m.ends) {
 		e := &m.ends[m.first]
-		t = max(t, e.at)
+		if t = max(t, e.at); t > now {
+			return t
+		}
 		m.used -= int(e.size)
 		m.first = (m.first + 1) % len(m.ends)
 		m.n--

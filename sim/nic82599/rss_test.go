@@ -144,3 +144,8 @@ func TestChecksumStatusOfReceivedPackets(t *testing.T) {
 	}
 	r.clean()
 }
+
+// ipFrameOf is a TCP frame between two addresses with ports.
+func ipFrameOf(src, dst string) []byte {
+	return ipFrame(netip.MustParseAddrPort(src), netip.MustParseAddrPort(dst), protoTCP, 30)
+}

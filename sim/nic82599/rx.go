@@ -41,6 +41,7 @@ type rxQueue struct {
 	first   int              // slot of use
 	done    [group]rxDesc
 	nDone   int
+	left    int   // of those, not yet written back, with Faults.ShuffledStatus
 	readyAt int64 // when the latest fetch arrived
 
 	bufLen int
@@ -69,7 +70,7 @@ func (e *rxEngine) owes(master bool) bool {
 
 // begin prepares a queue that is being enabled.
 func (q *rxQueue) begin(c *Card) {
-	q.hung, q.first, q.nDone, q.lull = false, 0, 0, 0
+	q.hung, q.first, q.nDone, q.left, q.lull = false, 0, 0, 0, 0
 	c.watch.forgetRx(q.id)
 	q.fetchAt, q.backAt = sim.Never, sim.Never
 	q.reload(c)
@@ -93,6 +94,7 @@ func (c *Card) settleRx(q *rxQueue) {
 	case qDisabling:
 		if q.nDone > 0 && c.busMaster() && !q.hung {
 			c.reportRx(q)
+			c.flushRx(q)
 		}
 		q.state, q.nDone, q.fetchAt, q.backAt = qOff, 0, sim.Never, sim.Never
 		if c.watch.on {
@@ -360,6 +362,7 @@ func (c *Card) rebuild(f []byte, tagged, bad bool) []byte {
 // fill writes a frame into the next buffers of q.
 func (c *Card) fill(q *rxQueue, f []byte, w0, w1 uint64, t int64) {
 	for {
+		c.flushRx(q)
 		n := min(len(f), q.bufLen)
 		addr := q.addrs[q.first]
 		d := &q.done[q.nDone]
@@ -414,22 +417,51 @@ func (c *Card) put(q *rxQueue, d *rxDesc, b []byte) bool {
 
 // reportRx writes back the descriptors that are done: for each the first word, then the second with DD.
 func (c *Card) reportRx(q *rxQueue) {
-	t, n := q.backAt, q.nDone
+	t := q.backAt
 	q.backAt = sim.Never
-	if n == 0 || c.cfg.Faults.NoWriteBack {
+	if q.nDone == 0 || c.cfg.Faults.NoWriteBack {
 		q.nDone = 0
 		return
 	}
-	for k := range n {
-		i := k
-		if c.cfg.Faults.ShuffledStatus {
-			i = n - 1 - k
-		}
+	if c.cfg.Faults.ShuffledStatus {
+		c.reportLastFirst(q, t)
+		return
+	}
+	for i := range q.nDone {
 		if !c.reportRxDesc(q, i, t) {
 			return
 		}
 	}
-	q.head, q.nDone = q.step(q.head, n), 0
+	c.reportedRx(q)
+}
+
+// reportLastFirst writes back one descriptor, the last of those that are left, and the rest a little later.
+func (c *Card) reportLastFirst(q *rxQueue, t int64) {
+	if q.left == 0 {
+		q.left = q.nDone
+	}
+	q.left--
+	if !c.reportRxDesc(q, q.left, t) {
+		return
+	}
+	if q.left == 0 {
+		c.reportedRx(q)
+		return
+	}
+	q.backAt = c.now + 1 + c.rng.delay(c.cfg.Timing.WriteBack)
+	c.rx.live.set(q.id)
+}
+
+// flushRx writes back at once what has begun to be, last first.
+func (c *Card) flushRx(q *rxQueue) {
+	for q.left > 0 && !q.hung {
+		c.reportRx(q)
+	}
+}
+
+// reportedRx gives the descriptors back that have been written back.
+func (c *Card) reportedRx(q *rxQueue) {
+	q.head, q.nDone, q.left, q.backAt = q.step(q.head, q.nDone), 0, 0, sim.Never
 	c.queueCause(q.id, false)
 }
 

@@ -215,7 +215,8 @@ func (q *txQueue) pendingBack(c *Card) int64 {
 
 // wantFetch starts a fetch if there is something to fetch and room for it.
 func (q *txQueue) wantFetch(c *Card, t int64) {
-	if q.fetchAt == sim.Never && q.fetch != q.tail && q.cached() <= cacheLen/2 {
+	// The longest frame has to find room, however few descriptors come at a time.
+	if q.fetchAt == sim.Never && q.fetch != q.tail && q.cached() <= maxSegments {
 		q.fetchAt = t + c.rng.delay(c.cfg.Timing.Fetch)
 	}
 }
@@ -315,7 +316,7 @@ func (c *Card) sendNext(q *txQueue) int64 {
 	if c.hot.pad {
 		size = max(size, 60)
 	}
-	t = c.tx.mac.room(t, max(size, 60)+fcsLen, c.hot.txBuf)
+	t = c.tx.mac.room(t, c.now, max(size, 60)+fcsLen, c.hot.txBuf)
 	if t > c.now {
 		return t
 	}

@@ -1,0 +1,270 @@
+package nic82599
+
+import (
+	"testing"
+	"time"
+
+	"bare.wire/ixgbe/reg"
+	"bare.wire/sim/link"
+)
+
+// pending is how many frames a still has in its ring.
+func (d *mini) pending(q int) int {
+	d.reclaim(q)
+	return d.tx[q].busy
+}
+
+func TestFramesWaitInTheRingWhenThePacketBufferIsFull(t *testing.T) {
+	r := newRig(t, 2, miniOptions{}, nil)
+	r.start()
+	r.a.wr(reg.TXPBSIZE(0), 2<<10) // 2048 bytes: 8 frames of 256 with FCS
+	for i := range 40 {
+		r.a.send(0, frameTo(macB, 252, byte(i)), 0, i == 39)
+	}
+	step(r.clk, r.w, 3*time.Microsecond)
+	if n := r.a.pending(0); n < 17 || n > 26 {
+		t.Errorf("%d frames are in the ring after 3 µs, want about 40 - 8 in the buffer - 13 sent", n)
+	}
+	r.run(20 * time.Microsecond)
+	if n := r.a.pending(0); n != 0 {
+		t.Errorf("%d frames never left", n)
+	}
+	r.clean()
+}
+
+func TestRingFilledToTheLastDescriptorIsMisuse(t *testing.T) {
+	r := newRig(t, 2, miniOptions{}, nil)
+	r.start()
+	r.a.card.SetFaults(Faults{DMAStops: 1})
+	r.a.wr(reg.TDT(0), 63)
+	r.clean()
+	r.a.wr(reg.TDT(0), 0) // 64 of 64: head = tail again, which is empty
+	if !r.a.has(TailPassedHead) {
+		t.Error("64 descriptors in a ring of 64 go unnoticed")
+	}
+}
+
+// TestDescriptorsNotYetFetchedAreNotMissing has a ring much longer than what the card fetches ahead, slow fetches and
+// DROP_EN: nothing may be dropped.
+func TestDescriptorsNotYetFetchedAreNotMissing(t *testing.T) {
+	r := newRig(t, 2, miniOptions{desc: 512, drop: true}, func(c *Config) {
+		if c.Name == "b" {
+			c.Timing.Fetch = 20 * time.Microsecond
+		}
+	})
+	r.start()
+	r.b.card.EnableDMALog(0)
+	for i := range 500 {
+		r.a.send(0, frameTo(macB, 60, byte(i)), 0, i == 499)
+	}
+	r.run(200 * time.Microsecond)
+	fetched := int64(0)
+	for _, e := range r.b.card.DMALog() {
+		if e.Kind == FetchRx {
+			fetched = e.At
+		} else if e.At < fetched {
+			t.Errorf("%s at %d, its descriptor was fetched at %d", e.Kind, e.At, fetched)
+		}
+	}
+	for i := range 500 {
+		r.b.expect(0, frameTo(macB, 60, byte(i)))
+	}
+	if n := r.b.rd(reg.QPRDC(0)); n != 0 {
+		t.Errorf("QPRDC is %d, want 0", n)
+	}
+	r.clean()
+}
+
+func TestLastDescriptorMayShowFirst(t *testing.T) {
+	r := newRig(t, 2, miniOptions{}, func(c *Config) {
+		c.Faults.ShuffledStatus = true
+		c.Timing.WriteBack = 5 * time.Microsecond
+	})
+	r.start()
+	for i := range 4 {
+		r.a.send(0, frameTo(macB, 60, byte(i)), 0, i == 3)
+	}
+	seen := false
+	for range 500 {
+		step(r.clk, r.w, 50)
+		dd := func(i int) bool { return load(r.b.rx[0].ring[16*i+8:])&reg.RXD_DD != 0 }
+		seen = seen || dd(3) && !dd(0)
+	}
+	if !seen {
+		t.Error("no descriptor showed DD before an earlier one")
+	}
+	for i := range 4 {
+		r.b.expect(0, frameTo(macB, 60, byte(i)))
+	}
+	r.clean()
+}
+
+func TestStaleDataStandsInTheBufferUntilDD(t *testing.T) {
+	r := newRig(t, 2, miniOptions{}, func(c *Config) {
+		c.Faults.StaleData = true
+		c.Timing.WriteBack = 50 * time.Microsecond
+	})
+	r.start()
+	f := frameTo(macB, 60, 1)
+	r.a.send(0, f, 0, true)
+	waited := 0
+	for load(r.b.rx[0].ring[8:])&reg.RXD_DD == 0 {
+		if r.b.rx[0].buf[0][0] != 0 {
+			t.Fatal("data before DD")
+		}
+		step(r.clk, r.w, 100)
+		if waited++; waited > 1000 {
+			t.Fatal("no DD")
+		}
+	}
+	r.b.expect(0, f)
+	r.clean()
+}
+
+func TestNothingIsDatedBeforeItCouldHappen(t *testing.T) {
+	r := newRig(t, 2, miniOptions{}, nil)
+	r.start()
+	off, on := uint32(cmdMemory), uint32(cmdMemory|cmdBusMaster)
+	for _, d := range []*mini{r.a, r.b} {
+		if err := d.card.WriteConfig(cfgCommand, 2, off); err != nil {
+			t.Fatal(err)
+		}
+		d.card.EnableDMALog(0)
+	}
+	r.inject(frameTo(macB, 60, 1))
+	r.a.send(0, frameTo(macB, 60, 2), 0, true)
+	r.run(100 * time.Microsecond)
+	at := r.clk.Nanos()
+	for _, d := range []*mini{r.a, r.b} {
+		if err := d.card.WriteConfig(cfgCommand, 2, on); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.run(100 * time.Microsecond)
+	for _, d := range []*mini{r.a, r.b} {
+		for _, e := range d.card.DMALog() {
+			if e.Kind != FetchTx && e.Kind != FetchRx && e.At < at {
+				t.Errorf("%s of %s is dated %d, the bus was free from %d on", e.Kind, d.card.Name(), e.At, at)
+			}
+		}
+	}
+	if n := r.b.drain(); n != 2 {
+		t.Errorf("%d frames arrived, want 2", n)
+	}
+	r.clean()
+}
+
+func TestStrippedTagsAndFCSInTheByteCounters(t *testing.T) {
+	r := newRig(t, 2, miniOptions{vme: true, fcs: true}, nil)
+	r.start()
+	f := frameTo(macB, 100, 1)
+	f[12], f[13] = 0x81, 0
+	r.a.send(0, f, 0, true)
+	r.run(20 * time.Microsecond)
+	if n := r.b.drain(); n != 1 {
+		t.Fatalf("%d frames", n)
+	}
+	if got := r.b.card.Peek(reg.QBRC_L(0)); got != 100-4+4 {
+		t.Errorf("QBRC is %d, want 100 less a tag and with an FCS", got)
+	}
+}
+
+func TestBadFCSStaysBadInMemory(t *testing.T) {
+	r := newRig(t, 8, miniOptions{promisc: true, fcs: true}, nil)
+	r.start()
+	r.b.or(reg.FCTRL, reg.FCTRL_SBP)
+	f := frameTo(macB, 60, 1)
+	good := r.b.card.rebuild(f, false, false)
+	fcs := [4]byte(good[60:])
+	if bad := r.b.card.rebuild(f, false, true); [4]byte(bad[60:]) == fcs {
+		t.Error("the FCS of a bad frame is right")
+	}
+}
+
+func TestLengthFieldErrorsAreCountedWhenAsked(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		r := newRig(t, 8, miniOptions{}, nil)
+		r.start()
+		if on {
+			r.b.or(reg.HLREG0, reg.HLREG0_RXLNGTHERREN)
+		}
+		f := frameTo(macB, 60, 1)
+		f[12], f[13] = 0, 47 // one more than there is
+		r.inject(f)
+		if got := r.b.rd(reg.RLEC); (got == 1) != on {
+			t.Errorf("RLEC is %d with RXLNGTHERREN %v", got, on)
+		}
+	}
+}
+
+func TestPacketBufferKeepsOrderAndContents(t *testing.T) {
+	var b packetBuffer
+	const limit = 16 << 10
+	in, out := 0, 0
+	frame := func(i int) []byte { return frameTo(macB, 60+i*37%1400, byte(i)) }
+	for round := range 200 {
+		for b.push(frame(in), int64(in), in%3 == 0, limit) {
+			in++
+		}
+		if b.used > limit || b.used < limit-1500 {
+			t.Fatalf("full at %d of %d bytes", b.used, limit)
+		}
+		for range 1 + round%9 {
+			f, at, bad, ok := b.front()
+			if !ok || at != int64(out) || bad != (out%3 == 0) || string(f) != string(frame(out)) {
+				t.Fatalf("frame %d is not what went in", out)
+			}
+			b.pop()
+			out++
+		}
+	}
+	for !b.empty() {
+		b.pop()
+	}
+	if b.used != 0 {
+		t.Errorf("%d bytes are left in an empty buffer", b.used)
+	}
+}
+
+func TestAFrameThatWaitsKeepsThoseBehindItInOrder(t *testing.T) {
+	// RSS on b: queue 1 has no room, without DROP_EN; frames for queue 0 behind it wait.
+	r := newRig(t, 3, miniOptions{queues: 2, key: microsoftKey, promisc: true}, nil)
+	r.start()
+	var toQ [2][]byte
+	for _, v := range microsoftVectors[:5] {
+		toQ[v.tcp&1] = ipFrameOf(v.src, v.dst)
+	}
+	for range 64 { // one more than queue 1 holds
+		for !r.a.send(0, toQ[1], 0, true) {
+			r.run(10 * time.Microsecond)
+		}
+	}
+	r.a.send(0, toQ[0], 0, true)
+	r.run(200 * time.Microsecond)
+	if f, _, _ := r.b.recv(0); f != nil {
+		t.Error("a frame passed one that waits")
+	}
+	for range 64 {
+		r.b.expect(1, toQ[1])
+	}
+	r.b.expect(0, toQ[0])
+	r.clean()
+}
+
+func TestWireDownLosesFramesAndComesBack(t *testing.T) {
+	r := newRig(t, 3, miniOptions{}, nil)
+	r.start()
+	r.b.card.SetCable(false)
+	f := frameTo(macB, 60, 1)
+	r.a.send(0, f, 0, true)
+	r.run(100 * time.Microsecond)
+	if n := r.a.pending(0); n != 1 {
+		t.Errorf("%d frames pending without a link, want 1", n)
+	}
+	r.b.card.SetCable(true)
+	r.b.expect(0, f)
+	if d := r.wire.Drops(link.AToB); len(d) != 0 {
+		t.Errorf("lost %v", d)
+	}
+	r.clean()
+}
