@@ -64,6 +64,9 @@ func (q *rxQueue) Recv(into []*mbuf.Buf) int {
 	for {
 		// A run of descriptors without the ring's end in it.
 		run := min(uint32(len(into)-got), q.filled, uint32(len(q.ring))-q.next)
+		if q.partial != nil {
+			run = 0 // a frame has begun: what comes next is part of it, even if it looks like a whole one
+		}
 		n, bytes := q.harvest(into[got:], run)
 		q.advance(uint32(n))
 		got += n
@@ -71,7 +74,7 @@ func (q *rxQueue) Recv(into []*mbuf.Buf) int {
 		if got == len(into) || q.filled == 0 {
 			break
 		}
-		if uint32(n) == run {
+		if uint32(n) == run && q.partial == nil {
 			continue // at the ring's end
 		}
 		if !q.done() {
