@@ -44,6 +44,7 @@ type World struct {
 	due     atomic.Int64 // when the next step is due
 	timer   clock.Timer
 	timerAt int64
+	timerID uint64   // of the timer in use: one that came too late to be stopped does nothing
 	after   []func() // interrupts to deliver once the lock is given back
 	wake    chan struct{}
 }
@@ -158,18 +159,23 @@ func (w *World) setTimer(t int64) {
 	if w.timer != nil {
 		w.timer.Stop()
 	}
+	w.timerID++
 	w.timerAt = t
 	if t == Never {
 		w.timer = idleTimer{}
 		return
 	}
-	w.timer = w.clk.At(t, w.tick)
+	id := w.timerID
+	w.timer = w.clk.At(t, func() { w.tick(id) })
 }
 
-// tick is the timer: step, then set the next one while there is something to wait for.
-func (w *World) tick() {
+// tick is timer id: step, then set the next one while there is something to wait for.
+func (w *World) tick(id uint64) {
 	w.Lock()
 	defer w.Unlock()
+	if id != w.timerID {
+		return
+	}
 	w.timer, w.timerAt = nil, Never
 	w.step()
 	if due := w.due.Load(); w.timer == nil {
