@@ -268,3 +268,125 @@ func TestWireDownLosesFramesAndComesBack(t *testing.T) {
 	}
 	r.clean()
 }
+
+// TestFrameBegunWithTooFewDescriptorsIsFinishedLater has a driver that gives three buffers for a frame of five, with
+// DROP_EN clear: it sees three descriptors without EOP, and the rest when it gives more.
+func TestFrameBegunWithTooFewDescriptorsIsFinishedLater(t *testing.T) {
+	r := newRig(t, 3, miniOptions{jumbo: true, bufKiB: 1}, nil)
+	r.start()
+	rx := r.b.rx[0]
+	short := frameTo(macB, 60, 0)
+	for range 60 { // leaves 3 of 63
+		r.a.send(0, short, 0, true)
+		r.run(2 * time.Microsecond)
+	}
+	long := frameTo(macB, 5000, 1)
+	r.a.send(0, long, 0, true)
+	r.run(50 * time.Microsecond)
+	for i := 60; i < 63; i++ {
+		if w1 := load(rx.ring[16*i+8:]); w1&reg.RXD_DD == 0 || w1&reg.RXD_EOP != 0 || w1>>32&0xFFFF != 1024 {
+			t.Errorf("descriptor %d is %016X, want DD without EOP and 1024 bytes", i, w1)
+		}
+	}
+	for range 60 {
+		r.b.expect(0, short)
+	}
+	r.b.expect(0, long)
+	if n := r.b.rd(reg.QPRC(0)); n != 61 {
+		t.Errorf("QPRC is %d, want 61", n)
+	}
+	r.clean()
+}
+
+func TestNothingIsReceivedWithoutRXEN(t *testing.T) {
+	r := newRig(t, 3, miniOptions{}, nil)
+	r.start()
+	r.b.wr(reg.RXCTRL, 0)
+	r.inject(frameTo(macB, 60, 1))
+	if n, tpr := r.b.drain(), r.b.rd(reg.TPR); n != 0 || tpr != 0 {
+		t.Errorf("%d frames arrived, TPR %d", n, tpr)
+	}
+	r.b.or(reg.SECRXCTRL, reg.SECRXCTRL_RX_DIS)
+	r.b.poll(reg.SECRXSTAT, reg.SECRXSTAT_SECRX_RDY, reg.SECRXSTAT_SECRX_RDY)
+	r.b.wr(reg.RXCTRL, reg.RXCTRL_RXEN)
+	r.inject(frameTo(macB, 60, 1))
+	if n := r.b.drain(); n != 0 {
+		t.Errorf("%d frames arrived through a stopped security path", n)
+	}
+	r.b.wr(reg.SECRXCTRL, 0)
+	r.inject(frameTo(macB, 60, 1))
+	if n := r.b.drain(); n != 1 {
+		t.Errorf("%d frames arrived, want 1", n)
+	}
+	r.clean()
+}
+
+func TestWriteBackThresholdDelaysDD(t *testing.T) {
+	r := newRig(t, 3, miniOptions{wthresh: 4}, nil)
+	r.start()
+	for i := range 3 {
+		r.a.send(0, frameTo(macB, 60, byte(i)), 0, true)
+	}
+	r.run(20 * time.Microsecond)
+	if n := r.a.pending(0); n != 3 {
+		t.Errorf("%d descriptors pending of 3, WTHRESH is 4", n)
+	}
+	r.a.send(0, frameTo(macB, 60, 3), 0, true)
+	r.run(5 * time.Microsecond)
+	if n := r.a.pending(0); n != 0 {
+		t.Errorf("%d descriptors pending after the fourth", n)
+	}
+	r.a.send(0, frameTo(macB, 60, 3), 0, true)
+	r.run(2 * wthreshFlush)
+	if n := r.a.pending(0); n != 0 {
+		t.Error("a lone descriptor is never written back")
+	}
+	r.clean()
+}
+
+func TestHeadMovesOverDescriptorsThatAskForNoReport(t *testing.T) {
+	r := newRig(t, 3, miniOptions{}, nil)
+	r.start()
+	for range 10 {
+		r.a.putTx(r.a.tx[0].bus[0], txWords(60, 60, true, false))
+	}
+	r.a.ring()
+	r.run(20 * time.Microsecond)
+	if h := r.a.rd(reg.TDH(0)); h != 10 {
+		t.Errorf("TDH is %d, want 10", h)
+	}
+	for i := range 10 {
+		if load(r.a.tx[0].ring[16*i+8:])&reg.TXD_DD != 0 {
+			t.Errorf("descriptor %d reports though RS is clear", i)
+		}
+	}
+	r.clean()
+}
+
+func TestNothingIsSentWhileTheArbiterIsStopped(t *testing.T) {
+	r := newRig(t, 3, miniOptions{}, nil)
+	r.start()
+	r.a.or(reg.RTTDCS, reg.RTTDCS_ARBDIS)
+	f := frameTo(macB, 60, 1)
+	r.a.send(0, f, 0, true)
+	r.run(50 * time.Microsecond)
+	if n := r.a.pending(0); n != 1 {
+		t.Error("sent")
+	}
+	r.a.clear(reg.RTTDCS, reg.RTTDCS_ARBDIS)
+	r.b.expect(0, f)
+	r.clean()
+}
+
+func TestWriteBackChangesNothingButTheStatusDword(t *testing.T) {
+	r := newRig(t, 3, miniOptions{}, nil)
+	r.start()
+	w1 := txWords(60, 60, true, true)
+	r.a.putTx(r.a.tx[0].bus[0], w1)
+	r.a.ring()
+	r.run(20 * time.Microsecond)
+	ring := r.a.tx[0].ring
+	if a, b := load(ring), load(ring[8:]); a != r.a.tx[0].bus[0] || uint32(b) != uint32(w1) || b&reg.TXD_DD == 0 {
+		t.Errorf("descriptor is %016X %016X, was %016X %016X", a, b, r.a.tx[0].bus[0], w1)
+	}
+}

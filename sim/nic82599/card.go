@@ -7,9 +7,9 @@
 // package ixgbe/reg; what is beyond a table is here, by subject:
 //
 //	driver ── Read32/Write32 ──► regs.go ─► reset.go eeprom.go interrupt.go link.go     control plane
-//	                                  └──► txqueue.go rxqueue.go                        queues: enable, tail, head
-//	memory ◄── fetch, gather, write back ── tx.go ──► link.End                          transmit engine, MAC
-//	memory ◄── fetch, scatter, write back ── rx.go ◄── filter.go rss.go parse.go ◄── link.End
+//	                                  └──► queue.go                                     queues: enable, tail, head
+//	memory ◄── fetch, gather, report ── tx.go ──► mac.go ──► link.End                   transmit
+//	memory ◄── fetch, scatter, report ── rx.go ◄── rss.go parse.go ◄── filter.go arrive.go ◄── link.End   receive
 //
 // Nothing happens by itself: the engines do what is due when the card's [sim.World] steps it, and at register accesses.
 // Work has a delay drawn from a seed (Timing), so a driver that looks too early finds nothing. The times of what is done
@@ -21,7 +21,8 @@
 // back, or is lent twice. Faults make it misbehave in the ways that cards do.
 //
 // Not modelled (use is a Misuse of kind Unsupported): header split, receive coalescing, legacy receive descriptors, TSO and
-// checksum insertion, IPsec, DCB, VMDq and SR-IOV, flow director and five-tuple filters.
+// checksum insertion, IPsec, DCB, VMDq and SR-IOV, flow director and five-tuple filters. The card obeys pause frames and
+// sends none.
 //
 // The facts are those of the Intel 82599 10 GbE Controller Datasheet (document 331520) and its specification update
 // (331521); § in comments are the datasheet's sections.

@@ -22,6 +22,7 @@ type rxEngine struct {
 	pkt     packet
 	scratch []byte
 	count   uint64 // frames stored, for Faults.RxErrors
+	begun   int    // bytes of the frame at the front of buf that are stored already
 }
 
 // group is how many descriptors are written back together: a cache line's worth.
@@ -54,7 +55,7 @@ func (e *rxEngine) reset() {
 	for i := range e.q {
 		e.q[i] = rxQueue{queue: queue{id: i, fetchAt: sim.Never, backAt: sim.Never}}
 	}
-	e.live, e.secSeen, e.halt, e.lag, e.drawn = bitmap{}, false, false, 0, 0
+	e.live, e.secSeen, e.halt, e.lag, e.drawn, e.begun = bitmap{}, false, false, 0, 0, 0
 	e.buf.reset()
 	e.loop.reset()
 }
@@ -265,56 +266,78 @@ func (c *Card) deliver(f []byte, t int64, bad bool) bool {
 	p.parse(f, c.hot.vet)
 	n, hash, typ := c.spread(p)
 	q := &c.rx.q[n]
-	if q.state != qOn || q.hung {
+	if q.state != qOn || q.hung || q.bufLen == 0 {
 		if !q.wasOn {
 			c.wrong(RetaBeyondQueues, n, "hash %08X", hash)
 		}
+		c.rx.begun = 0
 		return true
 	}
-	tag, tagged := uint16(0), false
-	if q.vme && be16(f[12:]) == c.hot.vet && len(f) >= 18 {
-		tag, tagged = be16(f[14:]), true
-	}
+	tagged := q.vme && be16(f[12:]) == c.hot.vet
 	size := len(f)
 	if tagged {
-		size -= 4
+		size -= tagLen
 	}
 	if !c.hot.strip {
 		size += fcsLen
 	}
-	if q.bufLen == 0 {
+	need := (size - c.rx.begun + q.bufLen - 1) / q.bufLen
+	if need > q.cached() {
+		c.refill(q, t)
+	}
+	if q.hung {
+		c.rx.begun = 0
 		return true
 	}
-	if need := (size + q.bufLen - 1) / q.bufLen; need > q.cached() {
-		if c.refill(q, t); need > q.cached() {
-			return c.starve(q, need)
-		}
+	missing := need > q.cached()
+	if missing && c.starve(q, need) {
+		return true
+	}
+	if missing && !c.mayBegin(q, need) {
+		return false
 	}
 	t = max(t, q.readyAt)
-	w0 := p.ptype | uint64(typ) | uint64(hash)<<32
-	if c.hot.ipidInsteadOfHash {
-		w0 = p.ptype | uint64(p.ipID)<<32
-	}
-	w1 := p.status
+	w0, w1 := c.describe(p, hash, typ, bad)
 	if tagged {
-		w1 |= reg.RXD_VP | uint64(tag)<<48
+		w1 |= reg.RXD_VP | uint64(be16(f[14:]))<<48
 	}
-	if bad {
-		w1 |= reg.RXD_CE | reg.RXD_RXE
-	}
-	if e := c.cfg.Faults.RxErrors; e > 0 && c.rx.count%uint64(e) == uint64(e)-1 {
-		w1 |= reg.RXD_RXE
-	}
-	c.rx.count++
-	if p.status&(reg.RXD_L4E|reg.RXD_IPE) != 0 {
-		c.add(reg.XEC, 1)
-	}
-	c.countQueue(q.id, size)
 	if tagged || !c.hot.strip {
 		f = c.rebuild(f, tagged, bad)
 	}
-	c.fill(q, f, w0, w1, t)
+	if missing {
+		part := q.cached() * q.bufLen
+		c.fill(q, f[c.rx.begun:c.rx.begun+part], w0, 0, t)
+		c.rx.begun += part
+		return false
+	}
+	f = f[c.rx.begun:]
+	c.rx.begun = 0
+	c.rx.count++
+	c.countQueue(q.id, size)
+	if w1&(reg.RXD_L4E|reg.RXD_IPE) != 0 {
+		c.add(reg.XEC, 1)
+	}
+	c.fill(q, f, w0, w1|reg.RXD_EOP, t)
 	return true
+}
+
+// tagLen is the length of a VLAN tag.
+const tagLen = 4
+
+// describe returns what the descriptors of a frame say of it, length and tag apart.
+func (c *Card) describe(p *packet, hash uint32, typ rssType, bad bool) (w0, w1 uint64) {
+	w0 = p.ptype | uint64(typ) | uint64(hash)<<32
+	if c.hot.ipidInsteadOfHash {
+		w0 = p.ptype | uint64(p.ipID)<<32
+	}
+	w1 = p.status
+	if bad {
+		w1 |= reg.RXD_CE | reg.RXD_RXE
+	}
+	if e := uint64(max(c.cfg.Faults.RxErrors, 0)); e > 0 && c.rx.count%e == e-1 {
+		w1 |= reg.RXD_RXE
+	}
+	return w0, w1
 }
 
 // refill gets more descriptors onto the card, at once if their fetch is due.
@@ -328,16 +351,20 @@ func (c *Card) refill(q *rxQueue, t int64) {
 	}
 }
 
-// starve is a frame that needs more descriptors than its queue has on the card; true: it is dropped.
+// starve is a frame that needs more descriptors than its queue has on the card; true: it is dropped, because there are no
+// others and DROP_EN says so.
 func (c *Card) starve(q *rxQueue, need int) bool {
-	if q.hung {
-		return true
+	if need <= q.dist(q.use, q.tail) || !q.dropEn || c.rx.begun > 0 {
+		return false
 	}
-	if need > q.dist(q.use, q.tail) && q.dropEn {
-		c.add(reg.QPRDC(c.counterRx(q.id)), 1)
-		return true
-	}
-	return false
+	c.add(reg.QPRDC(c.counterRx(q.id)), 1)
+	return true
+}
+
+// mayBegin says whether a frame for which there are not enough descriptors is begun with those that there are: without
+// DROP_EN, at the front of the packet buffer, where it waits for the others.
+func (c *Card) mayBegin(q *rxQueue, need int) bool {
+	return q.cached() > 0 && need > q.dist(q.use, q.tail) && !c.rx.buf.empty()
 }
 
 // rebuild returns the frame as it goes to memory when that is not as it came: without its tag, or with its FCS.
@@ -359,7 +386,7 @@ func (c *Card) rebuild(f []byte, tagged, bad bool) []byte {
 	return b
 }
 
-// fill writes a frame into the next buffers of q.
+// fill writes a frame, or part of one, into the next buffers of q. w1 is for the last of them.
 func (c *Card) fill(q *rxQueue, f []byte, w0, w1 uint64, t int64) {
 	for {
 		c.flushRx(q)
@@ -379,7 +406,7 @@ func (c *Card) fill(q *rxQueue, f []byte, w0, w1 uint64, t int64) {
 		f = f[n:]
 		d.w1 = reg.RXD_DD | uint64(n)<<32
 		if len(f) == 0 {
-			d.w1 |= w1 | reg.RXD_EOP
+			d.w1 |= w1
 		}
 		if q.nDone == 0 {
 			q.backAt = t + c.rng.delay(c.cfg.Timing.WriteBack)
