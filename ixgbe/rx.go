@@ -80,12 +80,9 @@ func (q *rxQueue) Recv(into []*mbuf.Buf) int {
 		if !q.done() {
 			break
 		}
-		// The next one is written back, but is no frame in one piece.
-		if b := q.piece(); b != nil {
-			into[got] = b
-			got++
-			total += uint32(b.FrameLen())
-		}
+		k, bytes := q.gather(into[got:])
+		got += k
+		total += bytes
 	}
 	if got > 0 {
 		q.packets.Add(uint64(got))
@@ -101,7 +98,9 @@ func (q *rxQueue) Recv(into []*mbuf.Buf) int {
 func (q *rxQueue) harvest(into []*mbuf.Buf, run uint32) (n int, bytes uint32) {
 	bufs := q.bufs[q.next : q.next+run]
 	n, bytes = collect(q.ring[q.next:q.next+run], bufs, q.care, q.room)
-	copy(into, bufs[:n])
+	if n > 0 {
+		copy(into, bufs[:n])
+	}
 	return n, bytes
 }
 
@@ -139,6 +138,23 @@ func (q *rxQueue) advance(n uint32) {
 	if q.next == uint32(len(q.ring)) {
 		q.next = 0
 	}
+}
+
+// gather takes frames that are not in one plain piece, until there is none, into is full, or a plain one is next.
+func (q *rxQueue) gather(into []*mbuf.Buf) (n int, bytes uint32) {
+	for n < len(into) && q.done() {
+		b := q.piece()
+		if b == nil {
+			continue
+		}
+		into[n] = b
+		n++
+		bytes += uint32(b.FrameLen())
+		if q.filled > 0 && atomic.LoadUint64(&q.ring[q.next].hi)&q.care == reg.RXD_DD|reg.RXD_EOP {
+			break
+		}
+	}
+	return n, bytes
 }
 
 // piece takes one descriptor that the fast path left: a part of a frame that spans buffers, or a frame with something to

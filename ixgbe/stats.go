@@ -88,9 +88,6 @@ func (p *Port) clearStats(context.Context) error {
 		p.write(reg.TQSM(n), v)
 	}
 	s := &p.stats
-	if s.counters == nil {
-		s.build()
-	}
 	s.collect(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,20 +170,30 @@ func (p *Port) ExtendedStats() map[string]uint64 {
 	return out
 }
 
-// checkHang gives the port up when a transmit queue stands still: descriptors wait (TDH ≠ TDT), the link is up, and the
-// head has not moved for hangTime.
+// checkHang gives the port up when a transmit queue stands still: descriptors wait (TDH ≠ TDT), the link is up, and for
+// hangTime neither the head has moved nor the queue's counter set has counted a packet. The head alone would not do: it may
+// have gone round the ring. It follows collect.
 func (p *Port) checkHang() {
 	now := p.clk.Nanos()
 	for i, q := range p.tx {
 		head, tail := p.read(reg.TDH(i)), p.read(reg.TDT(i))
-		if head == tail || head != q.lastHead || !p.Link().Up {
-			q.lastHead, q.stuckSince = head, now
+		sent := p.stats.total["tx_queue_packets"][i%statSets]
+		if head == tail || head != q.hang.head || sent != q.hang.sent || !q.hang.waits || !p.Link().Up {
+			q.hang = hangWatch{head: head, sent: sent, since: now, waits: head != tail}
 			continue
 		}
-		if now-q.stuckSince >= int64(hangTime) {
+		if now-q.hang.since >= int64(hangTime) {
 			p.fail(fmt.Errorf("%s: transmit queue %d stands still at TDH %d, TDT %d for %v with the link up: %w; Close the port and open it again",
 				p.info.Name, i, head, tail, hangTime, nic.ErrGone))
 			return
 		}
 	}
+}
+
+// hangWatch is what checkHang saw last of a queue.
+type hangWatch struct {
+	head  uint32
+	sent  uint64
+	since int64 // ns of the clock
+	waits bool  // the card had descriptors to send
 }

@@ -59,13 +59,12 @@ type txQueue struct {
 	sleep          sleeper
 	index          int
 	bus            uint64
-	lastHead       uint32 // Housekeep's, see checkHang
-	stuckSince     int64
+	hang           hangWatch
 }
 
 // Send implements nic.TxQueue.
 func (q *txQueue) Send(pkts []*mbuf.Buf) int {
-	if q.reportN > 0 {
+	if uint32(len(q.ring))-1-q.free >= reportEvery {
 		q.Reclaim()
 	}
 	if q.dead.Load() {
@@ -73,15 +72,14 @@ func (q *txQueue) Send(pkts []*mbuf.Buf) int {
 	}
 	sent, refused, start := 0, 0, q.tail
 	var total uint64
-	for sent < len(pkts) {
-		n, bytes := q.fill(pkts[sent:])
-		sent += n
-		total += bytes
-		if n > 0 {
-			continue
-		}
-		if q.free == 0 {
-			break
+	for sent < len(pkts) && q.free > 0 {
+		if pkts[sent].Plain(q.pool) {
+			n, bytes := q.fill(pkts[sent:])
+			sent += n
+			total += bytes
+			if n > 0 {
+				continue
+			}
 		}
 		taken, bytes := q.sendSlow(pkts[sent])
 		if !taken {
@@ -225,20 +223,23 @@ func (q *txQueue) refuse(b *mbuf.Buf, segs, length int) (nic.TxDropReason, bool)
 
 // Reclaim implements nic.TxQueue: it frees the frames up to the newest report that the card has answered with DD.
 func (q *txQueue) Reclaim() int {
-	frames := 0
+	answered, last := false, uint32(0)
 	for q.reportN > 0 {
-		last := uint32(q.reports[q.reportHead])
-		if atomic.LoadUint64(&q.ring[last].hi)&reg.TXD_DD == 0 {
+		at := uint32(q.reports[q.reportHead])
+		if atomic.LoadUint64(&q.ring[at].hi)&reg.TXD_DD == 0 {
 			break
 		}
+		answered, last = true, at
 		q.reportHead++
 		if q.reportHead == uint32(len(q.reports)) {
 			q.reportHead = 0
 		}
 		q.reportN--
-		frames += q.release(last)
 	}
-	return frames
+	if !answered {
+		return 0
+	}
+	return q.release(last)
 }
 
 // release frees the frames from clean up to and including descriptor last.

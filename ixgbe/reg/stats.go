@@ -9,10 +9,11 @@ type Kind uint8
 const (
 	Packets  Kind = iota // packets; 32 bits, wraps in 288 s at 14.88 million a second
 	BytesFCS             // bytes with FCS; 36 bits, wraps in 55 s at 10 Gb/s
+	Bytes                // bytes as they crossed the bus: of received frames without an FCS or tag that was stripped; 36 bits
 	Events               // something that is no packet, such as a link fault
 )
 
-var kindNames = [...]string{Packets: "packets", BytesFCS: "bytes with FCS", Events: "events"}
+var kindNames = [...]string{Packets: "packets", BytesFCS: "bytes with FCS", Bytes: "bytes on the bus", Events: "events"}
 
 // String returns the kind in words.
 func (k Kind) String() string { return kindNames[k] }
@@ -62,7 +63,7 @@ var stats = []Stat{
 	{"rx_all_packets", "TPR", "", Packets, ClassOther, "All packets, bad ones too."},
 	{"rx_all_bytes", "TORL", "TORH", BytesFCS, ClassOther, "All bytes, of bad packets too."},
 	{"rx_queue_packets", "QPRC", "", Packets, ClassRx, "Packets by counter set."},
-	{"rx_queue_bytes", "QBRC_L", "QBRC_H", BytesFCS, ClassRx, "Bytes by counter set."},
+	{"rx_queue_bytes", "QBRC_L", "QBRC_H", Bytes, ClassRx, "Bytes by counter set."},
 	{"rx_queue_dropped", "QPRDC", "", Packets, ClassRxDropped, "No descriptor, by counter set; counts with DROP_EN."},
 	{"rx_missed", "MPC", "", Packets, ClassRxMissed, "Packet buffer full, by traffic class."},
 	{"rx_crc_errors", "CRCERRS", "", Packets, ClassRxError, "Bad FCS."},
@@ -93,7 +94,7 @@ var stats = []Stat{
 	{"tx_multicast", "MPTC", "", Packets, ClassOther, "Multicast packets among them."},
 	{"tx_all_packets", "TPT", "", Packets, ClassOther, "All packets."},
 	{"tx_queue_packets", "QPTC", "", Packets, ClassOther, "Packets by counter set."},
-	{"tx_queue_bytes", "QBTC_L", "QBTC_H", BytesFCS, ClassOther, "Bytes by counter set."},
+	{"tx_queue_bytes", "QBTC_L", "QBTC_H", Bytes, ClassOther, "Bytes by counter set."},
 	{"tx_64", "PTC64", "", Packets, ClassSize, "Sent, 64 bytes with FCS."},
 	{"tx_65_127", "PTC127", "", Packets, ClassSize, "Sent, 65…127 bytes with FCS."},
 	{"tx_128_255", "PTC255", "", Packets, ClassSize, "Sent, 128…255 bytes with FCS."},
