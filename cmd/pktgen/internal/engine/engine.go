@@ -144,7 +144,7 @@ func withPools(ctx context.Context, cfg Config, txPool, rxPool *mbuf.Pool) (resu
 			return nil, fmt.Errorf("%w: start %s: %w", ErrDevice, p.URI, err)
 		}
 	}
-	if err := waitForLink(ctx, cfg.Clock, ports); err != nil {
+	if err := WaitForLink(ctx, cfg.Clock, ports); err != nil {
 		return nil, err
 	}
 	w, err := newWorker(cfg, ports, txPool)
@@ -154,8 +154,8 @@ func withPools(ctx context.Context, cfg Config, txPool, rxPool *mbuf.Pool) (resu
 	return w.run(ctx)
 }
 
-// waitForLink waits until all ports have a link, and throws away what arrives meanwhile.
-func waitForLink(ctx context.Context, clk clock.Clock, ports []Port) error {
+// WaitForLink waits until all ports have a link, and throws away what arrives meanwhile.
+func WaitForLink(ctx context.Context, clk clock.Clock, ports []Port) error {
 	var bufs [32]*mbuf.Buf
 	until := clk.Nanos() + int64(linkPatience)
 	for {
