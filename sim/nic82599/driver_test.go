@@ -250,6 +250,7 @@ func (d *mini) initRx() {
 	}
 	d.wr(reg.HLREG0, hl)
 	d.wr(reg.RDRXCTL, dr)
+	d.or(reg.CTRL_EXT, reg.CTRL_EXT_NS_DIS)
 	fc := uint32(reg.FCTRL_BAM)
 	if d.opt.promisc {
 		fc |= reg.FCTRL_UPE | reg.FCTRL_MPE
@@ -263,7 +264,7 @@ func (d *mini) initRx() {
 		for i := range 32 {
 			var v uint32
 			for k := range 4 {
-				v |= uint32((4*i+k)%d.opt.queues) << (8 * k)
+				v |= uint32((4*i+k)%d.opt.queues|0x30) << (8 * k) // four bits count
 			}
 			d.wr(reg.RETA(i), v)
 		}

@@ -36,6 +36,12 @@ const (
 	RXENWithoutSECRX
 	ChangedWithRXEN
 	CRCStripMismatch
+	FixedBits
+	NoSnoopLeft
+	PacketBufferSize
+	RxFrameLimit
+	CounterOrder
+	MaskWrittenZero
 	RetaBeyondQueues
 	InterruptUnmapped
 	RxStatusNotClear
@@ -82,6 +88,12 @@ var kinds = [numKinds]struct{ name, section, text string }{
 	RXENWithoutSECRX:   {"RXENWithoutSECRX", "§4.6.7", "RXCTRL.RXEN set without stopping the security path and seeing SECRXSTAT ready"},
 	ChangedWithRXEN:    {"ChangedWithRXEN", "§4.6.7", "receive set-up changed while RXCTRL.RXEN is set"},
 	CRCStripMismatch:   {"CRCStripMismatch", "§8.2.3.8.8", "HLREG0.RXCRCSTRP and RDRXCTL.CRCSTRIP differ"},
+	FixedBits:          {"FixedBits", "§4.6.7", "RXEN set with bits of RDRXCTL that have one allowed value at the other: RSCFRSTSIZE 0, RSCACKC and FCOE_WRFIX 1"},
+	NoSnoopLeft:        {"NoSnoopLeft", "§4.6.7", "RXEN set with CTRL_EXT.NS_DIS clear"},
+	PacketBufferSize:   {"PacketBufferSize", "§8.2.3.8.9", "packet buffers larger than the memory there is: 512 KiB to receive, 160 to send"},
+	RxFrameLimit:       {"RxFrameLimit", "§8.2.3.22.13", "MAXFRS above 9728 bytes"},
+	CounterOrder:       {"CounterOrder", "§8.2.3.23", "high half of a 36-bit counter read without the low half before it: the count is lost"},
+	MaskWrittenZero:    {"MaskWrittenZero", "§8.2.3.5.5", "0 written to EIMS, which does nothing: EIMC masks"},
 	RetaBeyondQueues:   {"RetaBeyondQueues", "§7.1.2.8", "RSS leads to a queue that is not enabled"},
 	InterruptUnmapped:  {"InterruptUnmapped", "§7.3.4", "interrupt enabled to which no IVAR entry leads"},
 	RxStatusNotClear:   {"RxStatusNotClear", "§7.1.6.1", "receive descriptor given with DD set in its second word: not rewritten since its last use"},

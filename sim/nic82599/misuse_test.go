@@ -162,6 +162,34 @@ func TestEachMisuseIsSeen(t *testing.T) {
 			d.clear(reg.RDRXCTL, reg.RDRXCTL_CRCSTRIP)
 			d.wr(reg.RXCTRL, reg.RXCTRL_RXEN)
 		}},
+		{kind: FixedBits, do: func(d *mini, r *rig) {
+			d.wr(reg.RXCTRL, 0)
+			d.clear(reg.RDRXCTL, reg.RDRXCTL_RSCACKC)
+			d.wr(reg.RXCTRL, reg.RXCTRL_RXEN)
+		}},
+		{kind: FixedBits, name: "RSCFRSTSIZE", do: func(d *mini, r *rig) {
+			d.wr(reg.RXCTRL, 0)
+			d.or(reg.RDRXCTL, 8<<17)
+			d.wr(reg.RXCTRL, reg.RXCTRL_RXEN)
+		}},
+		{kind: NoSnoopLeft, do: func(d *mini, r *rig) {
+			d.wr(reg.RXCTRL, 0)
+			d.wr(reg.CTRL_EXT, 0)
+			d.wr(reg.RXCTRL, reg.RXCTRL_RXEN)
+		}},
+		{kind: PacketBufferSize, do: func(d *mini, r *rig) {
+			d.wr(reg.RXCTRL, 0)
+			d.wr(reg.RXPBSIZE(1), 1<<10)
+			d.wr(reg.RXCTRL, reg.RXCTRL_RXEN)
+		}},
+		{kind: RxFrameLimit, do: func(d *mini, r *rig) {
+			d.wr(reg.RXCTRL, 0)
+			d.wr(reg.MAXFRS, 9729<<16)
+			d.or(reg.HLREG0, reg.HLREG0_JUMBOEN)
+			d.wr(reg.RXCTRL, reg.RXCTRL_RXEN)
+		}},
+		{kind: CounterOrder, do: func(d *mini, r *rig) { d.rd(reg.GOTCH) }},
+		{kind: MaskWrittenZero, do: func(d *mini, r *rig) { d.wr(reg.EIMS, 0) }},
 		{kind: RetaBeyondQueues, do: func(d *mini, r *rig) {
 			for i := range 32 {
 				d.wr(reg.RETA(i), 0x03030303)

@@ -65,8 +65,7 @@ func (p *packet) parseIPv4(b []byte) {
 	if be16(b[6:])&0x3FFF != 0 { // a fragment
 		return
 	}
-	pseudo := sum(b[12:20], uint64(b[9])+uint64(total-ihl))
-	p.parseL4(b[9], b[ihl:total], pseudo)
+	p.parseL4(b[9], b[ihl:total], sum(b[12:20], uint64(b[9])))
 }
 
 func (p *packet) parseIPv6(b []byte) {
@@ -92,16 +91,16 @@ func (p *packet) parseIPv6(b []byte) {
 		}
 		next, rest = rest[0], rest[size:]
 	}
-	pseudo := sum(b[8:40], uint64(next)+uint64(len(rest)))
-	p.parseL4(next, rest, pseudo)
+	p.parseL4(next, rest, sum(b[8:40], uint64(next)))
 }
 
+// parseL4 reads what IP carries; pseudo is the sum of the pseudo header without the length.
 func (p *packet) parseL4(proto byte, b []byte, pseudo uint64) {
 	switch {
 	case proto == protoTCP && len(b) >= 20:
 		p.ptype |= reg.RXD_PT_TCP
 		p.ports, p.tcp = b[:4], true
-		p.checkL4(sum(b, pseudo))
+		p.checkL4(sum(b, pseudo+uint64(len(b))))
 	case proto == protoUDP && len(b) >= 8:
 		p.ptype |= reg.RXD_PT_UDP
 		p.ports = b[:4]
@@ -110,7 +109,7 @@ func (p *packet) parseL4(proto byte, b []byte, pseudo uint64) {
 		}
 		if b[6]|b[7] != 0 {
 			p.status |= reg.RXD_UDPV
-			p.checkL4(sum(b, pseudo))
+			p.checkL4(sum(b, pseudo+uint64(len(b))))
 		} else {
 			// No checksum. The silicon may call it a bad one (DPDK, 9a40edb599), and so does the model.
 			p.status |= reg.RXD_L4CS | reg.RXD_L4E

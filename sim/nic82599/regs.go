@@ -81,6 +81,7 @@ type cell struct {
 // driver's mistake.
 var resets = map[string]uint32{
 	"DCA_RXCTRL": reg.DCA_RXCTRL_MUST_CLEAR | reg.DCA_RXCTRL_DESC_RRO_EN | reg.DCA_RXCTRL_DATA_WRO_EN | reg.DCA_RXCTRL_HEAD_WRO_EN,
+	"RDRXCTL":    8 << 17, // RSCFRSTSIZE, which software has to clear
 	"VLNCTRL":    0x8100,
 	"DMATXCTL":   0x8100 << 16,
 	"FWSM":       reg.FWSM_FW_VALID | 2<<1,
@@ -295,6 +296,9 @@ func (c *Card) write(r *cell, v uint32) {
 		c.raise(uint64(v)<<(32*n), 0)
 		return
 	case hEIMS:
+		if v == 0 {
+			c.wrong(MaskWrittenZero, -1, "EIMS = 0")
+		}
 		c.enableInterrupts(split(v))
 		return
 	case hEIMSEX:

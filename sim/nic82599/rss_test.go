@@ -120,6 +120,13 @@ func TestChecksumStatusOfReceivedPackets(t *testing.T) {
 		f[at] ^= 0x40
 		return f
 	}
+	fragment := ipFrame(a4, b4, protoUDP, 40)
+	fragment[20] = 0x20 // more fragments
+	fragment[24] -= 0x20
+	trailer := ipFrame(a4, b4, protoUDP, 40)
+	trailer[39] -= 2 // UDP ends 2 bytes before IP does
+	binary.BigEndian.PutUint16(trailer[40:], 0)
+	trailer[40], trailer[41] = udpSum(trailer, 46)
 	noSum := ipFrame(a4, b4, protoUDP, 40)
 	noSum[40], noSum[41] = 0, 0
 	for _, c := range []struct {
@@ -134,6 +141,8 @@ func TestChecksumStatusOfReceivedPackets(t *testing.T) {
 		{"bad IPv4 header", bend(ipFrame(a4, b4, protoTCP, 33), 22), reg.RXD_IPCS | reg.RXD_IPE, reg.RXD_L4E, reg.RXD_PT_IPV4 | reg.RXD_PT_TCP},
 		{"bad TCP payload", bend(ipFrame(a4, b4, protoTCP, 33), 60), reg.RXD_IPCS | reg.RXD_L4CS | reg.RXD_L4E, reg.RXD_IPE, reg.RXD_PT_IPV4 | reg.RXD_PT_TCP},
 		{"UDP without a checksum", noSum, reg.RXD_L4E, reg.RXD_UDPV, reg.RXD_PT_IPV4 | reg.RXD_PT_UDP},
+		{"first fragment", fragment, reg.RXD_IPCS, reg.RXD_L4CS | reg.RXD_IPE | reg.RXD_L4E, reg.RXD_PT_IPV4},
+		{"UDP shorter than IP", trailer, reg.RXD_IPCS | reg.RXD_L4CS | reg.RXD_UDPV, reg.RXD_IPE | reg.RXD_L4E, reg.RXD_PT_IPV4 | reg.RXD_PT_UDP},
 		{"no IP", frameTo(macB, 90, 1), 0, reg.RXD_IPCS | reg.RXD_L4CS | reg.RXD_IPE | reg.RXD_L4E, 0},
 	} {
 		r.a.send(0, c.frame, 0, true)
@@ -148,4 +157,12 @@ func TestChecksumStatusOfReceivedPackets(t *testing.T) {
 // ipFrameOf is a TCP frame between two addresses with ports.
 func ipFrameOf(src, dst string) []byte {
 	return ipFrame(netip.MustParseAddrPort(src), netip.MustParseAddrPort(dst), protoTCP, 30)
+}
+
+// udpSum is the checksum of the UDP datagram of n bytes in an IPv4 frame, over its own length.
+func udpSum(f []byte, n int) (hi, lo byte) {
+	b := append([]byte{}, f[26:34]...)
+	b = append(b, 0, protoUDP, byte(n>>8), byte(n))
+	s := ^slowSum(append(b, f[34:34+n]...))
+	return byte(s >> 8), byte(s)
 }

@@ -123,6 +123,29 @@ func (c *Card) writeRXCTRL(old, v uint32) {
 	if (c.val(reg.HLREG0)&reg.HLREG0_RXCRCSTRP != 0) != (c.val(reg.RDRXCTL)&reg.RDRXCTL_CRCSTRIP != 0) {
 		c.wrong(CRCStripMismatch, -1, "HLREG0 %08X, RDRXCTL %08X", c.val(reg.HLREG0), c.val(reg.RDRXCTL))
 	}
+	const one, zero = reg.RDRXCTL_RSCACKC | reg.RDRXCTL_FCOE_WRFIX, reg.RDRXCTL_RSCFRSTSIZE
+	if c.val(reg.RDRXCTL)&(one|zero) != one {
+		c.wrong(FixedBits, -1, "RDRXCTL %08X", c.val(reg.RDRXCTL))
+	}
+	if c.val(reg.CTRL_EXT)&reg.CTRL_EXT_NS_DIS == 0 {
+		c.wrong(NoSnoopLeft, -1, "CTRL_EXT %08X", c.val(reg.CTRL_EXT))
+	}
+	c.checkSizes()
+}
+
+// checkSizes compares packet buffers and the frame limit with what there is.
+func (c *Card) checkSizes() {
+	rx, tx := uint32(0), uint32(0)
+	for n := range reg.RXPBSIZE_Count {
+		rx += c.val(reg.RXPBSIZE(n)) & reg.RXPBSIZE_SIZE
+		tx += c.val(reg.TXPBSIZE(n)) & reg.TXPBSIZE_SIZE
+	}
+	if rx > 512<<10 || tx > 160<<10 {
+		c.wrong(PacketBufferSize, -1, "%d KiB to receive, %d to send", rx>>10, tx>>10)
+	}
+	if c.val(reg.HLREG0)&reg.HLREG0_JUMBOEN != 0 && c.hot.maxRx > maxTx+fcsLen {
+		c.wrong(RxFrameLimit, -1, "MAXFRS %08X", c.val(reg.MAXFRS))
+	}
 }
 
 // checkRxSetup looks at writes that need the receiver to be off.

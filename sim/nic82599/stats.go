@@ -29,6 +29,7 @@ func (c *Card) readHigh(off uint32) uint32 {
 	whole := uint64(c.val(lo)) | uint64(c.val(off))<<32
 	read, ok := c.latch[lo]
 	if !ok {
+		c.wrong(CounterOrder, -1, "%s", reg.Name(off))
 		read = whole
 	}
 	delete(c.latch, lo)

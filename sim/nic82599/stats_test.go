@@ -95,6 +95,13 @@ func TestQueuesCountWhereTheirMapsSay(t *testing.T) {
 	if a, b := r.a.rd(reg.QPTC(11)), r.b.rd(reg.QPRC(12)); a != 1 || b != 1 {
 		t.Errorf("QPTC(11) %d, QPRC(12) %d, want 1, 1", a, b)
 	}
+	r.a.wr(reg.TQSM(31), 0x07000000)
+	r.a.wr(reg.RQSMR(31), 0x00050000)
+	r.a.card.countTx(127, f, len(f))
+	r.a.card.countQueue(126, len(f))
+	if a, b := r.a.rd(reg.QPTC(7)), r.a.rd(reg.QPRC(5)); a != 1 || b != 1 {
+		t.Errorf("QPTC(7) %d, QPRC(5) %d, want 1, 1", a, b)
+	}
 	r.clean()
 }
 
@@ -235,15 +242,15 @@ func TestFilters(t *testing.T) {
 		{"multicast, table 2", frameTo(multicast, 60, 1), mta(2), true},
 		{"multicast, table 3", frameTo(multicast, 60, 1), mta(3), true},
 		{"multicast, table not on", frameTo(multicast, 60, 1), func(d *mini) { mta(0)(d); d.wr(reg.MCSTCTRL, 0) }, false},
-		{"VLAN in the table", tag(frameTo(macB, 60, 1), 0x2123), func(d *mini) {
+		{"VLAN in the table", tag(frameTo(macB, 60, 1), 0x2923), func(d *mini) {
 			d.or(reg.VLNCTRL, reg.VLNCTRL_VFE)
-			d.wr(reg.VFTA(0x123>>5), 1<<(0x123&31))
+			d.wr(reg.VFTA(0x923>>5), 1<<(0x923&31))
 		}, true},
-		{"VLAN not in the table", tag(frameTo(macB, 60, 1), 0x2124), func(d *mini) {
+		{"VLAN not in the table", tag(frameTo(macB, 60, 1), 0x2924), func(d *mini) {
 			d.or(reg.VLNCTRL, reg.VLNCTRL_VFE)
-			d.wr(reg.VFTA(0x123>>5), 1<<(0x123&31))
+			d.wr(reg.VFTA(0x923>>5), 1<<(0x923&31))
 		}, false},
-		{"VLAN, filter off", tag(frameTo(macB, 60, 1), 0x2124), nil, true},
+		{"VLAN, filter off", tag(frameTo(macB, 60, 1), 0x2924), nil, true},
 		{"no VLAN, filter on", frameTo(macB, 60, 1), func(d *mini) { d.or(reg.VLNCTRL, reg.VLNCTRL_VFE) }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
