@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"bare.wire/ixgbe/reg"
+	"bare.wire/nic"
 	"bare.wire/pci"
 )
 
@@ -90,6 +91,10 @@ func (p *Port) softwareReset(ctx context.Context) error {
 	p.flush()
 	if err := p.poll(ctx, "end of reset (CTRL.RST)", reg.CTRL, reg.CTRL_RST|reg.CTRL_LNK_RST, 0, time.Millisecond, 100*time.Millisecond,
 		"power-cycle the card"); err != nil {
+		if ctx.Err() == nil && p.Err() == nil {
+			// No register may be touched in a reset, and this one does not end.
+			p.fail(fmt.Errorf("%w: %w", err, nic.ErrGone))
+		}
 		return err
 	}
 	return p.sleep(ctx, 10*time.Millisecond)

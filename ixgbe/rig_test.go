@@ -50,7 +50,8 @@ func newBareRig(t testing.TB, cfg rigConfig) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.wire, r.world, r.busy = wire, sim.NewWorld(r.clk), cfg.card.MaxStep > 0
+	r.wire, r.world = wire, sim.NewWorld(r.clk)
+	r.busy = cfg.card.MaxStep > 0 || cfg.faults[0].ShuffledStatus || cfg.faults[1].ShuffledStatus
 	r.world.Add(wire)
 	for i, end := range []*link.End{wire.A(), wire.B()} {
 		c := cfg.card
@@ -256,6 +257,7 @@ func (r *rig) exchange(n int) {
 type function struct {
 	*nic82599.Card
 	noReset bool             // Reset fails
+	noClose bool             // Close fails
 	deaf    bool             // configuration space does not answer
 	onWrite func(off uint32) // before each register write
 	resets  int
@@ -304,6 +306,9 @@ func (f *function) Reset(ctx context.Context) error {
 
 func (f *function) Close() error {
 	f.closed++
+	if f.noClose {
+		return errors.New("close fails")
+	}
 	return nil
 }
 
