@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,6 +33,12 @@ type Waiter struct {
 	// closed keeps late wakes off a descriptor that may be another file's by now.
 	closed atomic.Bool
 	buf    [8]byte
+
+	// The eventfd as the poller knows it, and one attempt to read it. os.File.Read would make an error value of each
+	// deadline that passes.
+	raw     syscall.RawConn
+	attempt func(fd uintptr) (done bool)
+	readErr error
 }
 
 var errClosed = fmt.Errorf("wait on a closed Waiter: %w", os.ErrClosed)
@@ -42,7 +49,15 @@ func NewWaiter(clk clock.Clock) (*Waiter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make an eventfd to wait on: %w (is the limit of open files reached? see ulimit -n)", err)
 	}
-	return &Waiter{clk: clk, fd: fd, event: os.NewFile(uintptr(fd), "eventfd")}, nil
+	w := &Waiter{clk: clk, fd: fd, event: os.NewFile(uintptr(fd), "eventfd")}
+	if w.raw, err = w.event.SyscallConn(); err != nil {
+		return nil, errors.Join(fmt.Errorf("make an eventfd to wait on: %w", err), w.event.Close())
+	}
+	w.attempt = func(uintptr) bool {
+		_, w.readErr = unix.Read(w.fd, w.buf[:])
+		return w.readErr != unix.EAGAIN
+	}
+	return w, nil
 }
 
 // FD is the eventfd, for a kernel or a device that is to wake this Waiter by itself. It stays the Waiter's.
@@ -72,7 +87,7 @@ func (w *Waiter) Wait(deadline int64) (bool, error) {
 		return w.waitVirtual(v, deadline)
 	}
 	now := w.clk.Nanos()
-	if deadline-now > nearDeadline || deadline == math.MaxInt64 {
+	if deadline > now+nearDeadline {
 		woken, err := w.sleep(deadline, now)
 		if woken || err != nil {
 			return woken, err
@@ -99,7 +114,7 @@ func (w *Waiter) sleep(deadline, now int64) (bool, error) {
 	}
 	err := w.event.SetReadDeadline(until)
 	if err == nil {
-		_, err = w.event.Read(w.buf[:])
+		err = w.raw.Read(w.attempt)
 	}
 	if w.closed.Load() {
 		return false, errClosed
@@ -107,7 +122,7 @@ func (w *Waiter) sleep(deadline, now int64) (bool, error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return false, nil
 	}
-	if err != nil {
+	if err = errors.Join(err, w.readErr); err != nil {
 		return false, fmt.Errorf("wait on eventfd: %w", err)
 	}
 	w.woken.Store(false)
