@@ -1,4 +1,4 @@
-// Package capture writes frames to pcap files with nanosecond stamps.
+// Package capture writes frames to pcap files with nanosecond stamps, and reads pcap and pcapng files.
 //
 // The worker that sends or receives calls [File.Frame]; records are gathered in a buffer of bounded size and written when it
 // is full, by that worker: nothing is dropped, and nothing grows. After a failed write (a full disk) the file is cut back to

@@ -107,7 +107,7 @@ own process, so it runs anywhere, without root.`,
 	root.PersistentFlags().StringVar(&a.logFormat, "log-format", "text", "form of the log on standard error: text or json")
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log more")
 	root.PersistentFlags().BoolVarP(&a.quiet, "quiet", "q", false, "log errors only")
-	root.AddCommand(a.runCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.replayCommand(), a.versionCommand())
 	return root
 }
 
