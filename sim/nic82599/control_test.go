@@ -92,6 +92,7 @@ func TestResetTakesItsTimeAndRestoresDefaults(t *testing.T) {
 	d.wr(reg.RAL(0), 0x11111111)
 	d.wr(reg.FCTRL, 0x700)
 	d.wr(reg.RXPBSIZE(0), 0x10000)
+	d.wr(reg.EIMS, reg.EIMS_LSC)
 	d.or(reg.CTRL, reg.CTRL_RST)
 	if d.rd(reg.CTRL)&reg.CTRL_RST == 0 {
 		t.Error("CTRL.RST reads clear at once")
@@ -103,7 +104,7 @@ func TestResetTakesItsTimeAndRestoresDefaults(t *testing.T) {
 	d.poll(reg.EEC, reg.EEC_ARD, reg.EEC_ARD)
 	d.poll(reg.RDRXCTL, reg.RDRXCTL_DMAIDONE, reg.RDRXCTL_DMAIDONE)
 	for off, want := range map[uint32]uint32{
-		reg.RAL(0): 0x00000002, reg.RAH(0): 0x80000A00, reg.FCTRL: 0, reg.RXPBSIZE(0): 0x80000, reg.TXPBSIZE(0): 0x28000,
+		reg.RAL(0): 0x00000002, reg.RAH(0): 0x80000A00, reg.FCTRL: 0, reg.EIMS: 0, reg.RXPBSIZE(0): 0x80000, reg.TXPBSIZE(0): 0x28000,
 	} {
 		if got := d.rd(off); got != want {
 			t.Errorf("%s is %08X after a reset, want %08X", reg.Name(off), got, want)
@@ -113,7 +114,7 @@ func TestResetTakesItsTimeAndRestoresDefaults(t *testing.T) {
 }
 
 func TestMasterDisableWaitsForWhatIsInFlight(t *testing.T) {
-	r := newRig(t, 1, miniOptions{}, func(c *Config) { c.Timing.WriteBack = 20 * time.Microsecond })
+	r := newRig(t, 1, miniOptions{}, func(c *Config) { c.Timing.WriteBack, c.Timing.Enable = 20*time.Microsecond, -1 })
 	r.start()
 	d := r.a
 	for i := range 20 {
@@ -437,4 +438,18 @@ func TestFunctionLevelResetStopsDMAAndForgetsConfiguration(t *testing.T) {
 			t.Errorf("%s: command register is %04X, want 0", how, v)
 		}
 	}
+}
+
+func TestCardStartsAgainAfterAReset(t *testing.T) {
+	r := newRig(t, 1, miniOptions{}, nil)
+	for round := range 3 {
+		r.start()
+		for i := range 70 + round {
+			f := frameTo(macB, 60+i, byte(i))
+			r.a.send(0, f, 0, true)
+			r.b.expect(0, f)
+		}
+		r.a.rx, r.a.tx, r.b.rx, r.b.tx = nil, nil, nil, nil // the next start has other rings
+	}
+	r.clean()
 }
