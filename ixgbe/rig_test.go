@@ -259,9 +259,14 @@ type function struct {
 	noReset bool             // Reset fails
 	noClose bool             // Close fails
 	deaf    bool             // configuration space does not answer
-	onWrite func(off uint32) // before each register write
-	resets  int
-	closed  int
+	id      uint16           // another device id
+	small   bool             // BAR 0 is too small
+	onWrite func(off uint32) // before each register write …
+	// onWrite32 is told the value too, onRead comes before each read.
+	onWrite32 func(off, v uint32)
+	onRead    func(off uint32)
+	resets    int
+	closed    int
 }
 
 func (f *function) BAR(n int) (pci.BAR, error) {
@@ -280,13 +285,36 @@ func (f *function) BAR(n int) (pci.BAR, error) {
 
 type hookedBAR struct{ f *function }
 
-func (b *hookedBAR) Size() int                { return b.f.Card.Size() }
-func (b *hookedBAR) Read32(off uint32) uint32 { return b.f.Card.Read32(off) }
+func (b *hookedBAR) Size() int {
+	if b.f.small {
+		return 4096
+	}
+	return b.f.Card.Size()
+}
+
+func (b *hookedBAR) Read32(off uint32) uint32 {
+	if b.f.onRead != nil {
+		b.f.onRead(off)
+	}
+	return b.f.Card.Read32(off)
+}
+
 func (b *hookedBAR) Write32(off, v uint32) {
 	if b.f.onWrite != nil {
 		b.f.onWrite(off)
 	}
+	if b.f.onWrite32 != nil {
+		b.f.onWrite32(off, v)
+	}
 	b.f.Card.Write32(off, v)
+}
+
+func (f *function) ID() (vendor, device uint16) {
+	vendor, device = f.Card.ID()
+	if f.id != 0 {
+		device = f.id
+	}
+	return vendor, device
 }
 
 func (f *function) ReadConfig(off, size int) (uint32, error) {
