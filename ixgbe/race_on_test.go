@@ -1,0 +1,5 @@
+//go:build race
+
+package ixgbe_test
+
+const raceBuild = true
