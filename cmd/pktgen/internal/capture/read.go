@@ -53,6 +53,7 @@ type Reader struct {
 	buf        *bufio.Reader
 	pcap       *pcapgo.Reader
 	ng         *pcapgo.NgReader
+	blocks     *blocks // what ng reads from
 	compressed bool
 	packets    uint64
 	err        error
@@ -134,7 +135,8 @@ func (r *Reader) begin() error {
 	switch magic := binary.LittleEndian.Uint32(head); magic {
 	case magicNg:
 		opt := pcapgo.NgReaderOptions{WantMixedLinkType: true}
-		r.ng, err = pcapgo.NewNgReader(r.buf, opt)
+		r.blocks = &blocks{from: r.buf}
+		r.ng, err = pcapgo.NewNgReader(r.blocks, opt)
 	case magicMicro, magicNano, swap(magicMicro), swap(magicNano):
 		if r.pcap, err = pcapgo.NewReader(r.buf); err == nil && r.pcap.LinkType() != layers.LinkTypeEthernet {
 			return fmt.Errorf("%s: its link type is %s, %w: such frames cannot leave a network card", r.name, LinkName(r.pcap.LinkType()), ErrLinkType)
@@ -178,6 +180,7 @@ func (r *Reader) Next() (Record, error) {
 		data, ci, err = r.ng.ZeroCopyReadPacketData()
 		if err == nil {
 			link = ci.AncillaryData[0].(layers.LinkType)
+			ci.Timestamp, err = r.stamp(ci)
 		}
 	} else {
 		data, ci, err = r.pcap.ZeroCopyReadPacketData()
@@ -191,6 +194,16 @@ func (r *Reader) Next() (Record, error) {
 	}
 	r.packets++
 	return Record{Data: data, Length: ci.Length, At: ci.Timestamp, Link: link}, nil
+}
+
+// stamp is when a packet of a pcapng file was captured.
+func (r *Reader) stamp(ci gopacket.CaptureInfo) (time.Time, error) {
+	s, ok := r.blocks.next()
+	i, err := r.ng.Interface(ci.InterfaceIndex)
+	if err != nil || !ok || ci.Timestamp.IsZero() || !i.TimestampResolution.Binary() {
+		return ci.Timestamp, err
+	}
+	return binaryTime(s.units, i), nil
 }
 
 // offset is how far the file has been understood, bytes of its uncompressed form.
