@@ -429,3 +429,21 @@ func BenchmarkSteps(b *testing.B) {
 		b.Fatal(err)
 	}
 }
+func TestFramesInSeveralBuffers(t *testing.T) {
+	b := newBench(t, nic.Config{RxDesc: 64, MaxFrame: 9000})
+	var pkts [8]*mbuf.Buf
+	for range 50 {
+		if n := b.card.RxSegments(len(pkts), 3); n != len(pkts) {
+			t.Fatalf("%d frames arrive", n)
+		}
+		if n := b.port.Rx(0).Recv(pkts[:]); n != len(pkts) {
+			t.Fatalf("Recv returns %d", n)
+		}
+		for _, p := range pkts {
+			if p.Segs() != 3 || p.FrameLen() != 180 {
+				t.Fatalf("%d segments, %d bytes", p.Segs(), p.FrameLen())
+			}
+			p.Free()
+		}
+	}
+}
