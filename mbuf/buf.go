@@ -204,8 +204,8 @@ func (b *Buf) Reserve(n int) ([]byte, error) {
 // whatever is in memory: the driver uses it for what the card wrote.
 func (b *Buf) SetLen(n int) error {
 	b.alive("SetLen")
-	if n < 0 || n > int(b.blk.cap-b.off) {
-		return fmt.Errorf("set length %d where %d fit: %w", n, b.blk.cap-b.off, ErrNoRoom)
+	if uint(n) > uint(b.blk.cap-b.off) {
+		return b.noRoom(n)
 	}
 	b.len = uint32(n)
 	return nil
@@ -218,6 +218,10 @@ func (b *Buf) TxFlags() TxFlags { return b.tx & txAll }
 func (b *Buf) SetTxFlags(f TxFlags) {
 	b.alive("SetTxFlags")
 	b.tx = b.tx&extraView | f&txAll
+}
+
+func (b *Buf) noRoom(n int) error {
+	return fmt.Errorf("set length %d where %d fit: %w", n, b.blk.cap-b.off, ErrNoRoom)
 }
 
 // Plain says whether b is a frame of one segment that asks for nothing, and the view that is embedded in its block, in a
@@ -241,10 +245,10 @@ func (b *Buf) PlainBus() uint64 {
 // Renew makes a buffer that comes from Cache.AllocRaw ready for the card to write to, with headroom bytes in front, and
 // returns the bus address behind them. Length, hash and flags are stale until Received.
 func (b *Buf) Renew(headroom uint32) uint64 {
+	b.off = headroom
 	if checking {
 		return b.Bus()
 	}
-	b.off = headroom
 	return (*Block)(unsafe.Pointer(b)).bus + uint64(headroom)
 }
 

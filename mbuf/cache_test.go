@@ -264,6 +264,83 @@ func TestBulkAllocationGivesWhatThereIs(t *testing.T) {
 	closePool(t, p)
 }
 
+// TestPlainFramesAreFreedWithoutAFurtherLook: more than two magazines of them, some shared by now, into open and closed
+// caches.
+func TestPlainFramesAreFreedWithoutAFurtherLook(t *testing.T) {
+	for _, state := range []string{"open", "closed", "full"} {
+		t.Run(state, func(t *testing.T) {
+			p := newTestPool(t, Config{Buffers: 1000, ReserveReceive: -1, ReserveControl: -1, Size: 64})
+			from, into := p.NewCache(), p.NewCache()
+			bufs := make([]*Buf, 400)
+			if n := from.AllocRaw(bufs); n != len(bufs) {
+				t.Fatal(n)
+			}
+			var clones []*Buf
+			for i, b := range bufs {
+				b.Renew(0)
+				if i%50 == 7 || i > 390 {
+					clones = append(clones, b.Clone(from))
+				}
+			}
+			switch state {
+			case "closed":
+				into.Close()
+			case "full":
+				into.FreeBulk(bufs[:2*into.size])
+				bufs = bufs[2*into.size:]
+			}
+			into.FreePlain(nil)
+			into.FreePlain(bufs)
+			for _, v := range clones {
+				if v.Plain(p) {
+					t.Error("a second view is plain")
+				}
+			}
+			from.FreeBulk(clones)
+			checkHome(t, p, from, into)
+			from.Close()
+			into.Close()
+			closePool(t, p)
+		})
+	}
+}
+
+// TestWhatIsNotPlain: everything that needs a further look when it is sent or freed.
+func TestWhatIsNotPlain(t *testing.T) {
+	p, other := newTestPool(t, Config{Buffers: 16}), newTestPool(t, Config{Buffers: 16})
+	c := p.NewCache()
+	b, n := c.Alloc(), c.Alloc()
+	v := b.Clone(c)
+	state := func(what string, b *Buf, of *Pool, want bool) {
+		t.Helper()
+		if b.Plain(of) != want {
+			t.Errorf("%s: plain is %v", what, !want)
+		}
+	}
+	state("one segment", b, p, true)
+	state("of another pool", b, other, false)
+	state("a second view", v, p, false)
+	b.SetTxFlags(TxIPSum)
+	state("an offload", b, p, false)
+	b.SetTxFlags(0)
+	state("no offload", b, p, true)
+	b.SetNext(n)
+	state("two segments", b, p, false)
+	state("the last of two", n, p, true)
+	b.SetTxFlags(TxTSO)
+	c.Free(b)
+	v.SetTxFlags(TxTSO)
+	c.Free(v)
+	for _, b := range drain(c) {
+		state("fresh", b, p, true)
+		b.Free()
+	}
+	c.Close()
+	checkHome(t, p)
+	closePool(t, p)
+	closePool(t, other)
+}
+
 // TestFramesOfOtherPoolsGoHome frees into a cache what is not its pool's, and clones with it.
 func TestFramesOfOtherPoolsGoHome(t *testing.T) {
 	a := newTestPool(t, Config{Name: "a", Buffers: 16})
@@ -358,6 +435,7 @@ func TestFastPathsDoNotAllocate(t *testing.T) {
 	bufs := make([]*Buf, 200) // more than two magazines
 	allocs(t, "Alloc and Free", func() { c.Free(c.Alloc()) })
 	allocs(t, "AllocBulk and FreeBulk", func() { c.FreeBulk(bufs[:c.AllocBulk(bufs)]) })
+	allocs(t, "AllocRaw and FreePlain", func() { c.FreePlain(bufs[:c.AllocRaw(bufs)]) })
 	allocs(t, "freeing into another cache", func() { other.FreeBulk(bufs[:c.AllocBulk(bufs)]) })
 	allocs(t, "freeing from anywhere", func() {
 		for _, b := range bufs[:c.AllocBulk(bufs)] {

@@ -57,7 +57,7 @@ func TestSanitizerSeesEveryUseAfterFree(t *testing.T) {
 		{"Writable", func(b *Buf) { b.Writable() }},
 		{"Reserve", func(b *Buf) { _, _ = b.Reserve(1) }},
 		{"SetLen", func(b *Buf) { _ = b.SetLen(1) }},
-		{"Received", func(b *Buf) { b.Received(1, 0, 0) }},
+		{"Received", func(b *Buf) { b.Received(1, 0) }},
 		{"TrimFront", func(b *Buf) { _ = b.TrimFront(1) }},
 		{"TrimBack", func(b *Buf) { _ = b.TrimBack(1) }},
 		{"Prepend", func(b *Buf) { _, _, _ = b.Prepend(c, 1) }},
@@ -104,6 +104,7 @@ func TestSanitizerSeesEveryDoubleFree(t *testing.T) {
 	c := p.NewCache()
 	frees := map[string]func(*Buf){
 		"Buf.Free": freeHere, "Cache.Free": c.Free, "FreeBulk": func(b *Buf) { c.FreeBulk([]*Buf{b}) },
+		"FreePlain":  func(b *Buf) { c.FreePlain([]*Buf{b}) },
 		"Chain.Free": func(b *Buf) { (&Chain{head: b, tail: b}).Free() },
 	}
 	for first, free := range frees {

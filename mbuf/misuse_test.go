@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -28,12 +27,8 @@ func buildMisuse(t *testing.T, env []string, args ...string) string {
 			}
 		}
 	}
-	tool, err := exec.LookPath("go")
-	if err != nil {
-		tool = filepath.Join(runtime.GOROOT(), "bin", "go")
-	}
 	program := filepath.Join(t.TempDir(), "misuse")
-	cmd := exec.Command(tool, append(append([]string{"build", "-o", program}, args...), "./testdata/misuse")...)
+	cmd := exec.Command("go", append(append([]string{"build", "-o", program}, args...), "./testdata/misuse")...)
 	cmd.Env = append(os.Environ(), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd, err, out)

@@ -172,6 +172,13 @@ func (m *model) free(b *Buf) {
 		b.Free()
 	case m.pick(2) == 0:
 		m.cache().Free(b)
+	case m.pick(2) == 0:
+		c := m.cache()
+		if b.Plain(c.pool) {
+			c.FreePlain([]*Buf{b})
+		} else {
+			c.Free(b)
+		}
 	default:
 		m.cache().FreeBulk([]*Buf{b})
 	}

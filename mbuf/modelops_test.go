@@ -21,6 +21,7 @@ var modelOps = []modelOp{
 	{"new chain", false, true, func(m *model, _ *thing) { m.add(&thing{}) }},
 	{"alloc", true, true, (*model).alloc},
 	{"alloc", true, true, (*model).alloc},
+	{"raw", true, true, (*model).raw},
 	{"external", true, true, (*model).external},
 	{"run done", true, true, (*model).runDone},
 	{"swap cache", true, true, (*model).swapCache},
@@ -61,6 +62,28 @@ func (m *model) alloc(*thing) {
 	m.add(x)
 	if n := m.size(b.Tailroom()); m.pick(8) != 0 {
 		m.reserveIn(x, b, n)
+	}
+}
+
+// raw allocates as a driver does for its ring, and receives into what it got.
+func (m *model) raw(*thing) {
+	bufs := make([]*Buf, 1+m.pick(4))
+	c := m.cache()
+	n := c.AllocRaw(bufs)
+	if n < len(bufs) {
+		m.dry++
+	}
+	for _, b := range bufs[:n] {
+		headroom := m.pick(c.pool.Headroom() + 1)
+		bus := b.Renew(uint32(headroom))
+		b.Received(uint32(m.pick(c.pool.Size()+1)), uint64(m.step)<<32|uint64(RxHash))
+		if bus != b.Bus() || b.Headroom() != headroom || b.Hash() != uint32(m.step) || b.Flags() != RxHash || b.TxFlags() != 0 || b.Next() != nil {
+			m.tb.Errorf("a raw buffer at %#x says %#x, headroom %d of %d, flags %v", bus, b.Bus(), b.Headroom(), headroom, b.Flags())
+		}
+		if !b.Plain(c.pool) || b.PlainBus() != bus {
+			m.tb.Error("a raw buffer is not plain")
+		}
+		m.add(&thing{b: b, want: slices.Clone(m.fill(b.Bytes()))})
 	}
 }
 
