@@ -13,9 +13,9 @@ import (
 )
 
 var (
-	_ clock.Clock = (*clock.RealClock)(nil)
-	_ clock.Clock = (*clock.Virtual)(nil)
-	t0            = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	_  clock.Clock = (*clock.RealClock)(nil)
+	_  clock.Clock = (*clock.Virtual)(nil)
+	t0             = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
 func TestTimersRunInOrderEachAtItsOwnTime(t *testing.T) {
