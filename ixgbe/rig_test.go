@@ -124,17 +124,20 @@ func (r *rig) pool(cfg mbuf.Config) *mbuf.Pool {
 // start starts both ports with pools of their own and waits for the link.
 func (r *rig) start(cfg nic.Config) {
 	r.Helper()
-	for _, p := range r.ports {
-		c := cfg
-		if c.Pool == nil {
-			c.Pool = r.pool(mbuf.Config{Name: p.Info().Name})
-		}
-		if err := p.Start(context.Background(), c); err != nil {
-			r.Fatal(err)
-		}
-	}
+	r.startPort(0, cfg)
+	r.startPort(1, cfg)
 	r.settle()
 	r.housekeep()
+}
+
+func (r *rig) startPort(i int, cfg nic.Config) {
+	r.Helper()
+	if cfg.Pool == nil {
+		cfg.Pool = r.pool(mbuf.Config{Name: r.ports[i].Info().Name})
+	}
+	if err := r.ports[i].Start(context.Background(), cfg); err != nil {
+		r.Fatal(err)
+	}
 }
 
 func (r *rig) housekeep() {
