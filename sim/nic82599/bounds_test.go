@@ -390,3 +390,28 @@ func TestWriteBackChangesNothingButTheStatusDword(t *testing.T) {
 		t.Errorf("descriptor is %016X %016X, was %016X %016X", a, b, r.a.tx[0].bus[0], w1)
 	}
 }
+
+// TestLongChainsThatStraddleFetchesAreSent has frames of up to 40 segments lie anywhere with respect to what the card
+// fetches at once.
+func TestLongChainsThatStraddleFetchesAreSent(t *testing.T) {
+	r := newRig(t, 3, miniOptions{desc: 512}, nil)
+	r.start()
+	n := 0
+	for round := range 60 {
+		var sent [][]byte
+		for i := range 9 {
+			f := frameTo(macB, 40*(2+(round*7+i*11)%16), byte(n))
+			segs := [2]int{40, 1 + (round*13+i*5)%38}[i%2]
+			if !r.a.send(0, f, (len(f)+segs-1)/segs, i == 8) {
+				r.a.ring()
+				break
+			}
+			sent = append(sent, f)
+			n++
+		}
+		for _, f := range sent {
+			r.b.expect(0, f)
+		}
+	}
+	r.clean()
+}
