@@ -28,6 +28,9 @@ func TestRegistersObeyTheirTable(t *testing.T) {
 				if got, want := d.rd(c.off), old&^c.keep|v&c.keep; got != want && c.clear == 0 {
 					t.Errorf("%s: %08X after %08X was written over %08X, want %08X", name, got, v, old, want)
 				}
+				if sc := c.name.Bits(reg.SC); d.rd(c.off)&sc != 0 {
+					t.Errorf("%s: bits %08X clear themselves and have not", name, sc)
+				}
 			}
 		case reg.RO:
 			old := d.rd(c.off)
@@ -205,6 +208,18 @@ func TestSemaphoreIsTakenByReading(t *testing.T) {
 	if got := d.rd(reg.GSSR); got != reg.GSSR_EEP_SM {
 		t.Errorf("GSSR is %X, want software's bit alone", got)
 	}
+	stubborn := 0
+	for seed := range uint64(20) {
+		d := newRig(t, seed, miniOptions{}, nil).a
+		d.reset()
+		d.rd(reg.SWSM)
+		if d.or(reg.SWSM, reg.SWSM_SWESMBI); d.rd(reg.SWSM)&reg.SWSM_SWESMBI == 0 {
+			stubborn++
+		}
+	}
+	if stubborn == 0 || stubborn == 20 {
+		t.Errorf("SWESMBI did not stick at once for %d of 20 seeds, want some", stubborn)
+	}
 	d.wr(reg.SWSM, 0)
 	if d.rd(reg.SWSM)&reg.SWSM_SMBI != 0 {
 		t.Error("SMBI is still taken after it was given back")
@@ -283,6 +298,25 @@ func TestInterrupts(t *testing.T) {
 	if v := d.rd(reg.EICR); v != 0 {
 		t.Errorf("EICR is %08X after it was read, want 0", v)
 	}
+	d.wr(reg.EIAC, 0xFFFF|reg.EIAC_LSC)
+	r.a.card.SetCable(true)
+	r.w.Step()
+	hear(5)
+	if v := d.rd(reg.EICR); v != 0 {
+		t.Errorf("EICR is %08X, want 0: EIAC names LSC too", v)
+	}
+	d.wr(reg.EIAC, 0)
+	d.wr(reg.EICS, 1<<3)
+	hear(3)
+	if v, w := d.rd(reg.EICR), d.rd(reg.EICR); v != 1<<3 || w != 1<<3 {
+		t.Errorf("EICR is %X, then %X, want 8, 8: with OCD a read leaves the queues' causes", v, w)
+	}
+	d.wr(reg.EICR, 1<<3)
+	if v := d.rd(reg.EICR); v != 0 {
+		t.Errorf("EICR is %X after 1 was written to the cause", v)
+	}
+	d.wr(reg.EIAC, 0xFFFF)
+	d.wr(reg.EIMS, 1<<3)
 	// Throttled: one now, one when the interval is over.
 	d.wr(reg.EITR(3), 0x28) // 5 times 2.048 µs
 	r.run(11 * time.Microsecond)

@@ -44,9 +44,10 @@ func (w *watcher) takeRx(bus uint64) { delete(w.rx, bus) }
 
 // sumAt is a checksum of n bytes at bus; ok is false where the card may not read them.
 func (c *Card) sumAt(bus uint64, n int) (h uint64, ok bool) {
+	h = uint64(n)
 	for n > 0 {
 		b, err := c.mem.Bytes(bus, n)
-		if err != nil {
+		if err != nil || len(b) == 0 {
 			return 0, false
 		}
 		h = mix(h, b)
