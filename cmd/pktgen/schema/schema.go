@@ -7,3 +7,8 @@ import _ "embed"
 //
 //go:embed pktgen.run-1.json
 var Run []byte
+
+// Replay describes the output of "pktgen replay -o json" (schema "pktgen.replay/1").
+//
+//go:embed pktgen.replay-1.json
+var Replay []byte
