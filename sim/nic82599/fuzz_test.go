@@ -119,3 +119,25 @@ func TestThreadedModeUnderRace(t *testing.T) {
 		t.Error(m)
 	}
 }
+
+// FuzzParse: whatever arrives, the parser stays inside the frame, and what it says of it agrees with itself.
+func FuzzParse(f *testing.F) {
+	for _, v := range microsoftVectors[4:6] {
+		f.Add(ipFrameOf(v.src, v.dst))
+	}
+	f.Add(frameTo(macB, 60, 1))
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		frame = padded(frame)
+		var p packet
+		p.parse(frame, 0x8100)
+		if n := len(p.addr); n != 0 && n != 8 && n != 32 {
+			t.Errorf("addresses of %d bytes", n)
+		}
+		if p.ports != nil && (len(p.ports) != 4 || p.addr == nil) {
+			t.Errorf("ports %x, addresses %x", p.ports, p.addr)
+		}
+		if p.status&reg.RXD_L4E != 0 && p.status&reg.RXD_L4CS == 0 || p.status&reg.RXD_IPE != 0 && p.status&reg.RXD_IPCS == 0 {
+			t.Errorf("an error without a check: %X", p.status)
+		}
+	})
+}

@@ -14,7 +14,6 @@ type packet struct {
 	addr   []byte // source and destination address, 8 or 32 bytes; nil: not IP
 	ports  []byte // source and destination port, 4 bytes; nil: not TCP or UDP, or a fragment
 	tcp    bool
-	ext    bool // IPv6 with extension headers
 	ipID   uint16
 }
 
@@ -81,7 +80,6 @@ func (p *packet) parseIPv6(b []byte) {
 	next, rest := b[6], b[40:40+n]
 	for next == 0 || next == 43 || next == 60 || next == 44 { // hop by hop, routing, destination, fragment
 		p.ptype |= reg.RXD_PT_IPV6_EXT
-		p.ext = true
 		if next == 44 || len(rest) < 8 {
 			return
 		}

@@ -127,6 +127,17 @@ func TestChecksumStatusOfReceivedPackets(t *testing.T) {
 	trailer[39] -= 2 // UDP ends 2 bytes before IP does
 	binary.BigEndian.PutUint16(trailer[40:], 0)
 	trailer[40], trailer[41] = udpSum(trailer, 46)
+	options := ipFrame(a4, b4, protoTCP, 24) // the last 24 bytes become options and nothing
+	options = append(append(append([]byte{}, options[:34]...), 1, 1, 1, 0), options[34:]...)
+	options[14], options[17] = 0x46, options[17]+4
+	options[24], options[25] = 0, 0
+	hs := ^slowSum(options[14:38])
+	options[24], options[25] = byte(hs>>8), byte(hs)
+	hop := ipFrame(a6, b6, protoTCP, 11)
+	hop = append(append(append([]byte{}, hop[:54]...), protoTCP, 0, 1, 4, 0, 0, 0, 0), hop[54:]...)
+	hop[19], hop[20] = hop[19]+8, 0
+	fragment6 := append([]byte{}, hop...)
+	fragment6[20] = 44
 	noSum := ipFrame(a4, b4, protoUDP, 40)
 	noSum[40], noSum[41] = 0, 0
 	for _, c := range []struct {
@@ -141,6 +152,9 @@ func TestChecksumStatusOfReceivedPackets(t *testing.T) {
 		{"bad IPv4 header", bend(ipFrame(a4, b4, protoTCP, 33), 22), reg.RXD_IPCS | reg.RXD_IPE, reg.RXD_L4E, reg.RXD_PT_IPV4 | reg.RXD_PT_TCP},
 		{"bad TCP payload", bend(ipFrame(a4, b4, protoTCP, 33), 60), reg.RXD_IPCS | reg.RXD_L4CS | reg.RXD_L4E, reg.RXD_IPE, reg.RXD_PT_IPV4 | reg.RXD_PT_TCP},
 		{"UDP without a checksum", noSum, reg.RXD_L4E, reg.RXD_UDPV, reg.RXD_PT_IPV4 | reg.RXD_PT_UDP},
+		{"IPv4 with options", options, reg.RXD_IPCS | reg.RXD_L4CS, reg.RXD_IPE | reg.RXD_L4E, reg.RXD_PT_IPV4 | reg.RXD_PT_IPV4_OPTS | reg.RXD_PT_TCP},
+		{"IPv6 with extension", hop, reg.RXD_L4CS, reg.RXD_L4E, reg.RXD_PT_IPV6 | reg.RXD_PT_IPV6_EXT | reg.RXD_PT_TCP},
+		{"IPv6 fragment", fragment6, 0, reg.RXD_L4CS | reg.RXD_L4E, reg.RXD_PT_IPV6 | reg.RXD_PT_IPV6_EXT},
 		{"first fragment", fragment, reg.RXD_IPCS, reg.RXD_L4CS | reg.RXD_IPE | reg.RXD_L4E, reg.RXD_PT_IPV4},
 		{"UDP shorter than IP", trailer, reg.RXD_IPCS | reg.RXD_L4CS | reg.RXD_UDPV, reg.RXD_IPE | reg.RXD_L4E, reg.RXD_PT_IPV4 | reg.RXD_PT_UDP},
 		{"no IP", frameTo(macB, 90, 1), 0, reg.RXD_IPCS | reg.RXD_L4CS | reg.RXD_IPE | reg.RXD_L4E, 0},

@@ -94,6 +94,9 @@ func (c *Card) watchRxFilled(q *rxQueue, bus uint64) {
 	if h, ok := c.sumAt(bus, b.n); ok && h != b.sum {
 		c.wrong(RxBufferTouched, q.id, "buffer %#x, descriptor %d", bus, b.desc)
 	}
+	// From here on what it holds is the card's own doing, even if it is never written back.
+	b.n, b.sum = 0, 0
+	c.watch.rx[bus] = b
 }
 
 // settleTime is how long a receive queue's buffers stay the card's after ENABLE reads back clear, ns (§4.6.7.1).
