@@ -89,3 +89,16 @@ func BenchmarkUpdateChecksum(b *testing.B) {
 	}
 	sumSink = wire.Sum(check)
 }
+
+// BenchmarkParseLongWay is what Parse of a plain frame would cost without its
+// short way.
+func BenchmarkParseLongWay(b *testing.B) {
+	f := frameNamed(b, "udp4")
+	for b.Loop() {
+		l, err := wire.ParseAny(f, len(f))
+		if err != nil {
+			b.Fatal(err)
+		}
+		layersSink = l
+	}
+}

@@ -14,6 +14,7 @@ func seed(f *testing.F, at int) {
 		b := g.data[min(at, len(g.data)):]
 		f.Add(b)
 		f.Add(b[:len(b)/2])
+		f.Add(append(bytes.Clone(b), 1, 2, 3)) // padding
 	}
 	f.Add([]byte{})
 }
@@ -35,6 +36,9 @@ func parsed[H ~[]byte](t *testing.T, b []byte, h H, payload []byte, err error) b
 	}
 	if len(payload) > 0 && &payload[0] != &b[len(h)] {
 		t.Fatal("payload is not behind the header")
+	}
+	if len(h)+len(payload) < len(b) && cap(payload) != len(payload) {
+		t.Fatal("payload can be grown over what follows it")
 	}
 	return true
 }
@@ -282,6 +286,9 @@ func FuzzParse(f *testing.F) {
 		if l.L3 > l.L4 || l.L4 > l.Payload || l.End > len(b) || l.Payload > len(b) || err == nil && l.Payload > l.End {
 			t.Fatalf("offsets out of order in %d bytes: %+v (%v)", len(b), l, err)
 		}
+		if slow, slowErr := wire.ParseAny(b, len(b)); l != slow || err != slowErr {
+			t.Fatalf("the short way and the long one differ: %+v (%v), %+v (%v)", l, err, slow, slowErr)
+		}
 		if len(b) < wire.EthernetLen {
 			return
 		}
@@ -313,8 +320,12 @@ func FuzzParse(f *testing.F) {
 		l.CheckL3(b)
 		l.CheckL4(b)
 		for _, n := range []int{0, len(b) / 2, len(b) - 1} {
-			if _, err := wire.ParseHead(b[:n], len(b)); err != nil {
+			l, err := wire.ParseHead(b[:n], len(b))
+			if err != nil {
 				knownKind(t, err)
+			}
+			if slow, slowErr := wire.ParseAny(b[:n], len(b)); l != slow || err != slowErr {
+				t.Fatalf("%d bytes of head: %+v (%v), %+v (%v)", n, l, err, slow, slowErr)
 			}
 		}
 	})

@@ -77,7 +77,12 @@ func (w *frameWriter) payload(b []byte) []byte {
 	return w.room[w.n-n : w.n]
 }
 
-func newFrame(t *testing.T) *frameWriter { return &frameWriter{t: t, room: make([]byte, 2000)} }
+// newFrame gives room full of rubbish, so that what a builder leaves out shows.
+func newFrame(t *testing.T) *frameWriter {
+	w := &frameWriter{t: t, room: make([]byte, 2000)}
+	fill(w.room, 0xff)
+	return w
+}
 
 func TestGopacketReadsTaggedUDPOverIPv4(t *testing.T) {
 	w := newFrame(t)
@@ -229,7 +234,7 @@ func TestGopacketReadsFragments(t *testing.T) {
 	if g6.FragmentOffset != 181 || !g6.MoreFragments || g6.Identification != 0xcafebabe || g6.NextHeader != layers.IPProtocolUDP {
 		t.Errorf("fragment %+v", g6)
 	}
-	if fr.FragOffset() != 1448 || !fr.MoreFragments() || fr.FragID() != 0xcafebabe || fr.NextHeader() != wire.ProtoUDP {
+	if fr.FragOffset() != 1448 || !fr.MoreFragments() || fr.FragID() != 0xcafebabe || fr.NextHeader() != wire.ProtoUDP || fr[1] != 0 {
 		t.Errorf("fragment view % x", fr)
 	}
 }

@@ -287,6 +287,12 @@ func TestNeighborOptions(t *testing.T) {
 	if it.Err() != nil || !slices.Equal(kinds, []wire.NDPOptionKind{wire.NDPMTU, wire.NDPSourceMAC, wire.NDPPrefix}) {
 		t.Errorf("options %v, %v", kinds, it.Err())
 	}
+	long := wire.NDPOptions(append([]byte{1, 2}, make([]byte, 14)...))
+	if o, ok := long.Next(); !ok {
+		t.Error(long.Err())
+	} else if _, ok := o.MAC(); ok {
+		t.Error("14 bytes pass for an Ethernet address")
+	}
 	for _, c := range []struct {
 		b    []byte
 		want error

@@ -48,11 +48,10 @@ func ParseIPv4(b []byte) (h IPv4, payload []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	n := h.TotalLen() - len(h)
-	if n > len(payload) {
+	if len(h)+len(payload) < h.TotalLen() {
 		return nil, nil, errIPv4Total
 	}
-	return h, payload[:n:n], nil
+	return h, payload, nil
 }
 
 // ParseIPv4Quoted is ParseIPv4 for the packet that an ICMP error quotes, which

@@ -29,11 +29,10 @@ func ParseIPv6(b []byte) (h IPv6, payload []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	n := h.PayloadLen()
-	if n > len(payload) {
+	if len(payload) < h.PayloadLen() {
 		return nil, nil, errIPv6Payload
 	}
-	return h, payload[:n:n], nil
+	return h, payload, nil
 }
 
 // ParseIPv6Quoted is ParseIPv6 for the packet that an ICMPv6 error quotes, which

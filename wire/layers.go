@@ -63,14 +63,65 @@ func Parse(frame []byte) (Layers, error) { return ParseHead(frame, len(frame)) }
 // when it lies in several segments: lengths claimed by the headers are checked
 // against frameLen, the length of the whole frame, and the headers themselves
 // must be in head.
-func ParseHead(head []byte, frameLen int) (Layers, error) {
+func ParseHead(head []byte, frameLen int) (l Layers, err error) {
 	frameLen = max(frameLen, len(head))
-	l := Layers{End: frameLen}
+	if l.plain(head, frameLen) {
+		return l, nil
+	}
+	err = l.walk(head, frameLen)
+	return l, err
+}
+
+// plain does what walk does for what most traffic is: TCP or UDP in
+// untagged, unfragmented IPv4 without options and without a fault. It is there
+// for its speed: about 90 instructions for ParseHead in place of 220, see
+// BenchmarkParse and BenchmarkParseLongWay.
+// Otherwise it reports false and leaves l alone.
+func (l *Layers) plain(head []byte, frameLen int) bool {
+	const l3, l4 = EthernetLen, EthernetLen + IPv4MinLen
+	if len(head) < l4+TCPMinLen {
+		return false
+	}
+	p := (*[l4 + TCPMinLen]byte)(head)
+	const ipv4Plain = uint32(EtherTypeIPv4)<<8 | 0x45 // version 4, header of 5 words
+	if binary.BigEndian.Uint32(p[l3-2:])>>8 != ipv4Plain || binary.BigEndian.Uint16(p[l3+6:])&0x3fff != 0 {
+		return false
+	}
+	end := l3 + int(binary.BigEndian.Uint16(p[l3+2:]))
+	if end > frameLen {
+		return false
+	}
+	n := UDPLen
+	switch Proto(p[l3+9]) {
+	case ProtoUDP:
+		length := int(binary.BigEndian.Uint16(p[l4+4:]))
+		if length < UDPLen || l4+length > end {
+			return false
+		}
+		end = l4 + length
+	case ProtoTCP:
+		n = int(p[l4+12]>>4) * 4
+		if n < TCPMinLen || l4+n > end || l4+n > len(head) {
+			return false
+		}
+	default:
+		return false
+	}
+	*l = Layers{
+		EtherType: EtherTypeIPv4, Proto: Proto(p[l3+9]), flags: layerIPv4 | layerL4,
+		L3: l3, L4: l4, Payload: l4 + n, End: end,
+	}
+	return true
+}
+
+// walk finds the headers one after the other.
+func (l *Layers) walk(head []byte, frameLen int) error {
+	l.End = frameLen
 	if len(head) < EthernetLen {
-		return l, errEthernetShort
+		return errEthernetShort
 	}
 	if err := l.link(head); err != nil {
-		return l, err
+		return err
 	}
 	var err error
 	switch l.EtherType {
@@ -79,12 +130,12 @@ func ParseHead(head []byte, frameLen int) (Layers, error) {
 	case EtherTypeIPv6:
 		err = l.ipv6(head)
 	default:
-		return l, nil
+		return nil
 	}
-	if err != nil || l.flags&(layerIPv4|layerIPv6) == 0 {
-		return l, err
+	if err != nil {
+		return err
 	}
-	return l, l.transport(head)
+	return l.transport(head)
 }
 
 // link passes over Ethernet and VLAN tags. An 802.3 length that fits the frame
@@ -143,13 +194,12 @@ func (l *Layers) ipv6(head []byte) error {
 		return err
 	}
 	l.flags |= layerIPv6
-	c, walkErr := WalkIPv6(h.NextHeader(), payload)
-	l.fragment(c.Fragment, c.FragOffset)
-	if c.Routed {
-		l.flags |= layerRouted
+	l.Proto = h.NextHeader()
+	l.L4 = l.L3 + IPv6Len
+	var walkErr error
+	if l.Proto.IsIPv6Extension() {
+		walkErr = l.extensions(payload)
 	}
-	l.Proto = c.Proto
-	l.L4 = l.L3 + IPv6Len + c.Len
 	l.Payload = l.L4
 	end := l.L3 + IPv6Len + h.PayloadLen()
 	if end > l.End {
@@ -157,6 +207,17 @@ func (l *Layers) ipv6(head []byte) error {
 	}
 	l.End = end
 	return walkErr
+}
+
+func (l *Layers) extensions(payload []byte) error {
+	c, err := WalkIPv6(l.Proto, payload)
+	l.fragment(c.Fragment, c.FragOffset)
+	if c.Routed {
+		l.flags |= layerRouted
+	}
+	l.Proto = c.Proto
+	l.L4 += c.Len
+	return err
 }
 
 func (l *Layers) fragment(is bool, offset int) {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/gopacket/gopacket"
@@ -271,6 +272,22 @@ func TestIPv6ExtensionHeaders(t *testing.T) {
 	}
 }
 
+func TestFirstFragmentWithoutItsHeadersSaysSo(t *testing.T) {
+	_, err := wire.Parse(ipv6With(t, wire.ProtoFragment, []byte{60, 0, 0, 1, 0, 0, 0, 7, 17, 200, 0, 0, 0, 0, 0, 0}))
+	if err == nil || !strings.Contains(err.Error(), "first fragment") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestICMPv6InIPv4IsNoHeader(t *testing.T) {
+	b := frameNamed(t, "icmp4")
+	b[23] = byte(wire.ProtoICMPv6)
+	l, err := wire.Parse(b)
+	if err != nil || l.HasL4() || l.ICMPv6(b) != nil || l.Payload != l.L4 {
+		t.Errorf("%+v, %v", l, err)
+	}
+}
+
 func TestRoutedPacketChecksumIsUnknown(t *testing.T) {
 	b := ipv6With(t, wire.ProtoRouting, []byte{17, 0, 4, 1, 0, 0, 0, 0})
 	l, err := wire.Parse(b)
@@ -409,6 +426,25 @@ func TestParseAgreesWithGopacket(t *testing.T) {
 			}
 			if !bytes.Equal(tl.LayerPayload(), f.data[l.Payload:l.End]) {
 				t.Errorf("%s: payload differs", f.name)
+			}
+		}
+	}
+}
+
+// Every byte of a plain frame changed to a few values: the short way through
+// ParseHead must decide as the long one does.
+func TestShortWayDecidesLikeTheLongOne(t *testing.T) {
+	for _, f := range goodFrames(t) {
+		for at := range min(len(f.data), 60) {
+			for _, v := range []byte{0, 1, 7, 8, 0x20, 0x40, 0x44, 0x50, 0xf0, 0xff} {
+				b := bytes.Clone(f.data)
+				b[at] = v
+				for _, n := range []int{len(b), 54, 53, 42, 34} {
+					l, err := wire.ParseHead(b[:n], len(b))
+					if want, wantErr := wire.ParseAny(b[:n], len(b)); l != want || err != wantErr {
+						t.Fatalf("%s, byte %d = %#02x, head of %d: %+v (%v), want %+v (%v)", f.name, at, v, n, l, err, want, wantErr)
+					}
+				}
 			}
 		}
 	}

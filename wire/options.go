@@ -194,7 +194,7 @@ func (o *TCPOptions) Len() int {
 // SACK-permitted only with SYN.
 func (o *TCPOptions) Put(room []byte) ([]byte, error) {
 	n := o.Len()
-	if o.NumSACK > MaxSACKBlocks || n > TCPMaxLen-TCPMinLen {
+	if n > TCPMaxLen-TCPMinLen { // five blocks are too long, too
 		return nil, errTCPPutSACK
 	}
 	if len(room) < n {

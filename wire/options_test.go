@@ -21,6 +21,8 @@ func TestTCPOptionsInAllShapes(t *testing.T) {
 		{"padding only", []byte{1, 1, 1, 1}, wire.TCPOptions{}, nil},
 		{"end hides the rest", []byte{0, 2, 4, 5, 180, 0, 0, 0}, wire.TCPOptions{}, nil},
 		{"aligned timestamps", append([]byte{1, 1}, ts...), stamped, nil},
+		{"aligned timestamps and a block", slices.Concat([]byte{1, 1}, ts, []byte{1, 1, 5, 10, 0, 0, 0, 3, 0, 0, 0, 4}),
+			wire.TCPOptions{HasTimestamps: true, TSVal: 1, TSEcr: 2, NumSACK: 1, SACK: [4]wire.SACKBlock{{Left: 3, Right: 4}}}, nil},
 		{"unaligned timestamps", append(slices.Clone(ts), 1, 1), stamped, nil},
 		{"unknown option passed over", append([]byte{254, 4, 9, 9}, ts...), stamped, nil},
 		{"shift above 14 counts as 14", []byte{3, 3, 200, 0}, wire.TCPOptions{HasWindow: true, WindowShift: 14}, nil},
