@@ -124,7 +124,7 @@ type name struct {
 // OpenSet is Open for those who need the clock, the address space or the wire.
 func OpenSet(ctx context.Context, opt Options, uris ...string) (*Set, error) {
 	if len(uris) == 0 {
-		return nil, errors.New("open: no device named; try sim:")
+		return nil, errors.New("open: no device named: name one, such as sim:, or a card")
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
