@@ -415,3 +415,21 @@ func TestLongChainsThatStraddleFetchesAreSent(t *testing.T) {
 	}
 	r.clean()
 }
+
+// TestJumboFrameIsStoredThoughDescriptorsComeOneByOne needs more buffers for a frame than the card keeps ready.
+func TestJumboFrameIsStoredThoughDescriptorsComeOneByOne(t *testing.T) {
+	r := newRig(t, 3, miniOptions{jumbo: true, bufKiB: 1, desc: 128}, func(c *Config) {
+		c.Faults.PartialFetch = true
+		c.Timing.Fetch = 2 * time.Microsecond
+	})
+	r.start()
+	r.b.wr(reg.RXCTRL, 0)
+	r.b.wr(reg.MAXFRS, 60000<<16)
+	r.b.or(reg.SECRXCTRL, reg.SECRXCTRL_RX_DIS)
+	r.b.poll(reg.SECRXSTAT, reg.SECRXSTAT_SECRX_RDY, reg.SECRXSTAT_SECRX_RDY)
+	r.b.wr(reg.RXCTRL, reg.RXCTRL_RXEN)
+	r.b.wr(reg.SECRXCTRL, 0)
+	f := frameTo(macB, 50_000, 1)
+	r.inject(f)
+	r.b.expect(0, f)
+}

@@ -60,6 +60,7 @@ func (e *rxEngine) reset() {
 	e.loop.reset()
 }
 
+// owes says whether a request is on the bus or a descriptor is to be written back. Without master no request is made.
 func (e *rxEngine) owes(master bool) bool {
 	for i := range e.q {
 		if q := &e.q[i]; q.nDone > 0 || master && q.fetchAt != sim.Never && !q.hung {
@@ -85,6 +86,7 @@ func (q *rxQueue) reload(c *Card) {
 	q.vme = c.val(reg.RXDCTL(q.id))&reg.RXDCTL_VME != 0
 }
 
+// settleRx moves a queue on from enabling and disabling once it is time.
 func (c *Card) settleRx(q *rxQueue) {
 	if c.now < q.late.at {
 		return
@@ -110,11 +112,11 @@ func (c *Card) writeRXCTRL(old, v uint32) {
 	if v&^old&reg.RXCTRL_RXEN == 0 {
 		return
 	}
-	any := false
+	rings := false
 	for i := range c.rx.q {
-		any = any || c.rx.q[i].state == qOn || c.rx.q[i].state == qEnabling
+		rings = rings || c.rx.q[i].state == qOn || c.rx.q[i].state == qEnabling
 	}
-	if !any {
+	if !rings {
 		c.wrong(RXENBeforeRings, -1, "RXCTRL = %08X", v)
 	}
 	if c.val(reg.SECRXCTRL)&reg.SECRXCTRL_RX_DIS == 0 || !c.rx.secSeen {
@@ -203,6 +205,7 @@ func (c *Card) runRxQueues() int64 {
 	return next
 }
 
+// runRxQueue does what one queue has due and returns when it has more to do.
 func (c *Card) runRxQueue(q *rxQueue) int64 {
 	next := sim.Never
 	if q.state == qEnabling || q.state == qDisabling {
@@ -305,10 +308,7 @@ func (c *Card) deliver(f []byte, t int64, bad bool) bool {
 		size += fcsLen
 	}
 	need := (size - c.rx.begun + q.bufLen - 1) / q.bufLen
-	if need > q.cached() {
-		c.refill(q, t)
-	}
-	if q.hung {
+	if c.refill(q, need, t); q.hung {
 		c.rx.begun = 0
 		return true
 	}
@@ -363,13 +363,16 @@ func (c *Card) describe(p *packet, hash uint32, typ rssType, bad bool) (w0, w1 u
 	return w0, w1
 }
 
-// refill gets more descriptors onto the card, at once if their fetch is due.
-func (c *Card) refill(q *rxQueue, t int64) {
-	if q.fetch != q.tail && q.fetchAt == sim.Never && q.cached() < cacheLen {
-		q.fetchAt = t + c.rng.delay(c.cfg.Timing.Fetch)
-		c.rx.live.set(q.id)
-	}
-	if q.fetchAt <= c.now && c.hot.master && !c.dmaStopped() {
+// refill gets descriptors onto the card until there are need of them, as far as their fetches are due.
+func (c *Card) refill(q *rxQueue, need int, t int64) {
+	for need > q.cached() && q.cached() < cacheLen && q.fetch != q.tail && !q.hung {
+		if q.fetchAt == sim.Never {
+			q.fetchAt = t + c.rng.delay(c.cfg.Timing.Fetch)
+			c.rx.live.set(q.id)
+		}
+		if q.fetchAt > c.now || !c.hot.master || c.dmaStopped() {
+			return
+		}
 		c.fetchRx(q)
 	}
 }
