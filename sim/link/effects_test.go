@@ -409,7 +409,7 @@ func TestWhateverHappensIsOnRecord(t *testing.T) {
 				got = append(got, arrival{f, 0})
 			}
 		}
-		for i := range 3000 {
+		for i := range 1500 {
 			data := numbered(uint64(i), 8+rng.IntN(2000))
 			sent = append(sent, data)
 			w.A().Transmit(data, now)

@@ -255,7 +255,7 @@ func TestLossIsWhatTheDropListSays(t *testing.T) {
 }
 
 func TestGilbertElliottLosesInBursts(t *testing.T) {
-	const n = 200_000
+	const n = 60_000
 	for _, g := range []link.GilbertElliott{
 		{P: 0.001, R: 0.1, LossBad: 1},
 		{P: 0.02, R: 0.2, LossBad: 0.5, LossGood: 0.001},
@@ -293,7 +293,7 @@ func TestSameSeedSameRun(t *testing.T) {
 		Duplicate: 0.02, DuplicateBy: 4, Record: true, Seed: 11}
 	run := func(c link.Config) string {
 		w := newWire(t, c)
-		got := flood(w, 6_000, 400)
+		got := flood(w, 2_000, 400)
 		return fmt.Sprint(got, w.Drops(link.AToB), w.Duplicates(link.AToB), w.Reorders(link.AToB), w.Corruptions(link.AToB))
 	}
 	first := run(cfg)
