@@ -38,20 +38,21 @@ type Engine interface {
 // World steps engines on one clock. Its lock is the lock of every device in it: register accesses take it, and Step holds
 // it, so an engine needs none of its own.
 type World struct {
-	clk     clock.Clock
-	mu      sync.Mutex
-	engines []Engine
-	due     atomic.Int64 // when the next step is due
-	timer   clock.Timer
-	timerAt int64
-	timerID uint64   // of the timer in use: one that came too late to be stopped does nothing
-	after   []func() // interrupts to deliver once the lock is given back
-	wake    chan struct{}
+	clk      clock.Clock
+	mu       sync.Mutex
+	engines  []Engine
+	due      atomic.Int64 // when the next step is due
+	sleepers int          // ArmTimer less DisarmTimer
+	timer    clock.Timer  // nil: none is set
+	timerAt  int64
+	timerID  uint64   // of the timer in use: one that came too late to be stopped does nothing
+	after    []func() // interrupts to deliver once the lock is given back
+	wake     chan struct{}
 }
 
 // NewWorld returns a world without engines.
 func NewWorld(clk clock.Clock) *World {
-	w := &World{clk: clk, timerAt: Never, wake: make(chan struct{}, 1)}
+	w := &World{clk: clk, wake: make(chan struct{}, 1)}
 	w.due.Store(Never)
 	return w
 }
@@ -103,7 +104,7 @@ func (w *World) Poke() {
 	case w.wake <- struct{}{}:
 	default:
 	}
-	if w.timer != nil {
+	if w.sleepers > 0 {
 		w.setTimer(w.clk.Nanos())
 	}
 }
@@ -138,34 +139,38 @@ func (w *World) step() {
 	}
 }
 
-// ArmTimer lets the world step itself by the clock's timers from now on, for as long as something is due: whoever goes to
-// sleep on a card's interrupt calls it first.
+// ArmTimer lets the world step itself by the clock's timers whenever something is due, until DisarmTimer: whoever goes to
+// sleep on a card's interrupt calls it first, and DisarmTimer when awake again. The world is armed while anybody sleeps.
 func (w *World) ArmTimer() {
 	w.Lock()
 	defer w.Unlock()
+	w.sleepers++
 	w.step()
-	if due := w.due.Load(); due != Never {
-		w.setTimer(due)
-	} else if w.timer == nil {
-		w.setTimer(Never)
+	w.setTimer(w.due.Load())
+}
+
+// DisarmTimer takes one ArmTimer back.
+func (w *World) DisarmTimer() {
+	w.Lock()
+	defer w.Unlock()
+	if w.sleepers--; w.sleepers == 0 && w.timer != nil {
+		w.timer.Stop()
+		w.timer = nil
+		w.timerID++
 	}
 }
 
-// setTimer moves the timer to t. The caller holds the lock.
+// setTimer makes the timer run at t if it would run later or not at all. The caller holds the lock.
 func (w *World) setTimer(t int64) {
-	if w.timer != nil && w.timerAt <= t {
+	if t == Never || w.sleepers == 0 || w.timer != nil && w.timerAt <= t {
 		return
 	}
 	if w.timer != nil {
 		w.timer.Stop()
 	}
 	w.timerID++
-	w.timerAt = t
-	if t == Never {
-		w.timer = idleTimer{}
-		return
-	}
 	id := w.timerID
+	w.timerAt = t
 	w.timer = w.clk.At(t, func() { w.tick(id) })
 }
 
@@ -176,17 +181,10 @@ func (w *World) tick(id uint64) {
 	if id != w.timerID {
 		return
 	}
-	w.timer, w.timerAt = nil, Never
+	w.timer = nil
 	w.step()
-	if due := w.due.Load(); w.timer == nil {
-		w.setTimer(due)
-	}
+	w.setTimer(w.due.Load())
 }
-
-// idleTimer stands for a timer that waits for a poke.
-type idleTimer struct{}
-
-func (idleTimer) Stop() bool { return true }
 
 // Run steps the world from this goroutine until ctx ends: threaded mode.
 func (w *World) Run(ctx context.Context) error {
