@@ -20,8 +20,8 @@
 // it. With Watch on the card also looks after the buffers it was lent: it notices when one changes before it was given
 // back, or is lent twice. Faults make it misbehave in the ways that cards do.
 //
-// Not modelled (use is a Misuse of kind Unsupported): header split, receive coalescing, legacy receive descriptors, TSO and
-// checksum insertion, IPsec, DCB, VMDq and SR-IOV, flow director and five-tuple filters. The card obeys pause frames and
+// Not modelled (use is a Misuse of kind Unsupported): header split, receive coalescing, legacy receive descriptors, SCTP
+// checksums, IPsec, DCB, VMDq and SR-IOV, flow director and five-tuple filters. The card obeys pause frames and
 // sends none.
 //
 // The facts are those of the Intel 82599 10 GbE Controller Datasheet (document 331520) and its specification update

@@ -45,6 +45,11 @@ func (m *mac) send(t int64, size int, psPerByte int64) int64 {
 	at := m.free + (ps+999)/1000
 	ps += gap * psPerByte
 	m.free, m.part = m.free+ps/1000, ps%1000
+	if m.n == len(m.ends) { // of a frame that was cut: the buffer was asked for room for the first segment only
+		m.used -= int(m.ends[m.first].size)
+		m.first = (m.first + 1) % len(m.ends)
+		m.n--
+	}
 	e := &m.ends[(m.first+m.n)%len(m.ends)]
 	e.at, e.size = at, int32(size)
 	m.n++

@@ -73,7 +73,27 @@ func TestEachMisuseIsSeen(t *testing.T) {
 			d.wr(reg.SRRCTL(0), 2|2<<25)
 			d.or(reg.RXDCTL(0), reg.RXDCTL_ENABLE)
 		}},
-		{kind: Unsupported, name: "TSO", do: func(d *mini, r *rig) { d.putTx(d.tx[0].bus[0], good|reg.TXD_TSE); d.ring() }},
+		{kind: TxDescriptor, name: "TSE without context", do: func(d *mini, r *rig) { d.putTx(d.tx[0].bus[0], good|reg.TXD_TSE); d.ring() }},
+		{kind: TxDescriptor, name: "TXSM with a context that does not fit", do: func(d *mini, r *rig) {
+			d.putContext(14, 20, 20, 1000, l4TCP, true)
+			d.putTx(d.tx[0].bus[0], txWords(50, 50, true, true)|reg.TXD_TXSM|reg.TXD_CC)
+			d.ring()
+		}},
+		{kind: TxDescriptor, name: "MSS 0", do: func(d *mini, r *rig) {
+			d.putContext(14, 20, 20, 0, l4TCP, true)
+			d.putTx(d.tx[0].bus[0], txWords(1000, 946, true, true)|reg.TXD_TSE|reg.TXD_TXSM|reg.TXD_CC)
+			d.ring()
+		}},
+		{kind: TxPayloadLength, name: "headers counted with TSE", do: func(d *mini, r *rig) {
+			d.putContext(14, 20, 20, 500, l4TCP, true)
+			d.putTx(d.tx[0].bus[0], txWords(1000, 1000, true, true)|reg.TXD_TSE|reg.TXD_TXSM|reg.TXD_CC)
+			d.ring()
+		}},
+		{kind: Unsupported, name: "SCTP", do: func(d *mini, r *rig) {
+			d.putContext(14, 20, 12, 0, 2, true)
+			d.putTx(d.tx[0].bus[0], good|reg.TXD_TXSM|reg.TXD_CC)
+			d.ring()
+		}},
 		{kind: RingUnaligned, do: func(d *mini, r *rig) { d.stopRx(); d.wr(reg.RDBAL(0), 0x1040) }},
 		{kind: RingLength, name: "odd", do: func(d *mini, r *rig) { d.stopTx(); d.wr(reg.TDLEN(0), 1000) }},
 		{kind: RingLength, name: "zero", do: func(d *mini, r *rig) {

@@ -84,6 +84,8 @@ var resets = map[string]uint32{
 	"RDRXCTL":    8 << 17, // RSCFRSTSIZE, which software has to clear
 	"VLNCTRL":    0x8100,
 	"DMATXCTL":   0x8100 << 16,
+	"DTXTCPFLGL": 0x0F76<<16 | 0x0FF6, // no FIN or PSH but in the last segment, no CWR but in the first
+	"DTXTCPFLGH": 0x0F7F,
 	"FWSM":       reg.FWSM_FW_VALID | 2<<1,
 	"EEC":        reg.EEC_PRES | 6<<11, // 4096 words
 	"AUTOC":      3<<13 | reg.AUTOC_PMA_1G,

@@ -24,13 +24,16 @@ const wthreshFlush = 50_000
 
 // txEngine is everything between transmit rings and wire.
 type txEngine struct {
-	q     [Queues]txQueue
-	live  bitmap // queues that have anything to do
-	turn  int    // whose turn it is
-	halt  bool   // nothing could be sent at the last step
-	floor int64  // and so nothing is sent as of before this time
-	buf   []byte // frame under construction
-	mac   mac
+	q       [Queues]txQueue
+	live    bitmap   // queues that have anything to do
+	turn    int      // whose turn it is
+	halt    bool     // nothing could be sent at the last step
+	floor   int64    // and so nothing is sent as of before this time
+	buf     []byte   // a frame that is gathered
+	segment []byte   // a frame that is changed
+	out     []byte   // a frame that is tagged
+	short   [60]byte // a frame that is padded
+	mac     mac
 }
 
 // txDesc is a descriptor as fetched.
@@ -38,12 +41,6 @@ type txDesc struct {
 	addr uint64
 	w1   uint64
 	sum  uint64 // of the data, with Watch
-}
-
-// txContext is a context descriptor, as far as the model uses it.
-type txContext struct {
-	valid bool
-	vlan  uint16
 }
 
 // txReport is a descriptor whose DD is to be written.
@@ -316,7 +313,7 @@ func (c *Card) sendNext(q *txQueue) int64 {
 	if c.hot.pad {
 		size = max(size, 60)
 	}
-	t = c.tx.mac.room(t, c.now, max(size, 60)+fcsLen, c.hot.txBuf)
+	t = c.tx.mac.room(t, c.now, min(max(size, 60), maxTx)+fcsLen, c.hot.txBuf)
 	if t > c.now {
 		return t
 	}
@@ -325,37 +322,48 @@ func (c *Card) sendNext(q *txQueue) int64 {
 	return t
 }
 
-func (c *Card) takeContext(q *txQueue, d *txDesc) {
-	i := reg.Get64(d.w1, reg.TXC_IDX)
-	if i > 1 {
-		c.wrong(TxDescriptor, q.id, "context index %d, there are two", i)
-		return
-	}
-	q.ctx[i] = txContext{valid: true, vlan: uint16(reg.Get64(d.addr, reg.TXC_VLAN))}
-}
-
-// transmit gathers a frame and gives it to the MAC.
+// transmit gathers a frame, does to it what its descriptors ask for, and gives it to the MAC.
 func (c *Card) transmit(q *txQueue, segs, length int, last uint64, t int64) {
-	first := q.cache[q.first].w1
-	if !c.checkFrame(q, first, last, length) {
+	w1 := q.cache[q.first].w1
+	var x *txContext
+	if w1&needContext != 0 {
+		if x = c.context(q, w1, length); x == nil {
+			return
+		}
+	}
+	if !c.checkFrame(q, x, w1, length) {
 		return
 	}
 	frame, err := c.collect(q, segs, length, t)
 	if err != nil {
 		return
 	}
-	if first&reg.TXD_VLE != 0 {
-		frame = c.insertTag(q, first, frame)
+	switch {
+	case w1&reg.TXD_TSE != 0:
+		c.cut(q, x, w1, frame, t)
+		return
+	case w1&(reg.TXD_IXSM|reg.TXD_TXSM) != 0:
+		frame = append(c.tx.segment[:0], frame...) // not in the driver's memory
+		c.tx.segment = frame[:0]
+		x.sums(frame, w1, 0)
+	}
+	c.emit(q, x, w1, frame, length, t)
+}
+
+// emit gives a frame, which took size bytes of memory, to the MAC, tagged and padded.
+func (c *Card) emit(q *txQueue, x *txContext, w1 uint64, frame []byte, size int, t int64) {
+	if w1&reg.TXD_VLE != 0 {
+		out := append(append(c.tx.out[:0], frame[:12]...), byte(c.hot.insertVT>>8), byte(c.hot.insertVT), byte(x.vlan>>8), byte(x.vlan))
+		frame = append(out, frame[12:]...)
+		c.tx.out = frame[:0]
 	}
 	if c.hot.pad && len(frame) < 60 {
-		frame = c.own(frame)
-		for len(frame) < 60 {
-			frame = append(frame, 0)
-		}
-		c.tx.buf = frame[:0]
+		n := copy(c.tx.short[:], frame)
+		clear(c.tx.short[n:])
+		frame = c.tx.short[:]
 	}
 	at := c.tx.mac.send(t, len(frame)+fcsLen, c.hot.psPerByte)
-	c.countTx(q.id, frame, length)
+	c.countTx(q.id, frame, size)
 	switch {
 	case c.hot.loopback:
 		c.rx.loop.push(frame, at)
@@ -366,32 +374,33 @@ func (c *Card) transmit(q *txQueue, segs, length int, last uint64, t int64) {
 }
 
 // checkFrame looks at what the descriptors say of a frame; false: it is not sent.
-func (c *Card) checkFrame(q *txQueue, first, last uint64, length int) bool {
+func (c *Card) checkFrame(q *txQueue, x *txContext, w1 uint64, length int) bool {
 	ok := true
-	if length < minTx || length > maxTx {
+	tso := w1&reg.TXD_TSE != 0
+	if length < minTx || length > maxTx && !tso {
 		c.wrong(TxFrameLength, q.id, "%d bytes", length)
 		ok = false
 	}
-	if first&reg.TXD_IFCS == 0 {
-		c.wrong(TxNoFCS, q.id, "descriptor %d: %016X", q.use, first)
+	if w1&reg.TXD_IFCS == 0 {
+		c.wrong(TxNoFCS, q.id, "descriptor %d: %016X", q.use, w1)
 		ok = false
 	}
-	if first&reg.TXD_DEXT == 0 {
-		c.wrong(TxDescriptor, q.id, "descriptor %d: DEXT is clear (%016X)", q.use, first)
+	if w1&reg.TXD_DEXT == 0 {
+		c.wrong(TxDescriptor, q.id, "descriptor %d: DEXT is clear (%016X)", q.use, w1)
 		return ok
 	}
-	if t := reg.Get64(first, reg.TXD_DTYP); t != 3 {
+	if t := reg.Get64(w1, reg.TXD_DTYP); t != 3 {
 		c.wrong(TxDescriptor, q.id, "descriptor %d: DTYP %d", q.use, t)
 	}
-	if first&reg.TXD_TSE != 0 {
-		c.wrong(Unsupported, q.id, "TSE: segmentation")
-		return false
+	if w1&reg.TXD_IPSEC != 0 {
+		c.wrong(Unsupported, q.id, "IPsec")
 	}
-	if first&(reg.TXD_IXSM|reg.TXD_TXSM|reg.TXD_IPSEC) != 0 {
-		c.wrong(Unsupported, q.id, "POPTS %x: checksum insertion", first>>40&7)
+	want := length
+	if tso {
+		want -= x.headers()
 	}
-	if p := int(reg.Get64(first, reg.TXD_PAYLEN)); p != length {
-		c.wrong(TxPayloadLength, q.id, "PAYLEN %d, data %d", p, length)
+	if p := int(reg.Get64(w1, reg.TXD_PAYLEN)); p != want {
+		c.wrong(TxPayloadLength, q.id, "PAYLEN %d, data %d", p, want)
 	}
 	return ok
 }
@@ -419,29 +428,6 @@ func (c *Card) collect(q *txQueue, segs, length int, t int64) ([]byte, error) {
 	}
 	c.tx.buf = buf[:0]
 	return buf, nil
-}
-
-// own returns frame in the card's own buffer, where it may grow.
-func (c *Card) own(frame []byte) []byte {
-	if cap(c.tx.buf) > 0 && len(frame) > 0 && &frame[0] == &c.tx.buf[:1][0] {
-		return frame
-	}
-	return append(c.tx.buf[:0], frame...)
-}
-
-// insertTag puts the VLAN tag of the context behind the addresses.
-func (c *Card) insertTag(q *txQueue, w1 uint64, frame []byte) []byte {
-	x := &q.ctx[reg.Get64(w1, reg.TXD_IDX)&1]
-	if !x.valid {
-		c.wrong(TxDescriptor, q.id, "VLE without a context")
-		return frame
-	}
-	frame = append(c.own(frame), 0, 0, 0, 0)
-	copy(frame[16:], frame[12:])
-	frame[12], frame[13] = byte(c.hot.insertVT>>8), byte(c.hot.insertVT)
-	frame[14], frame[15] = byte(x.vlan>>8), byte(x.vlan)
-	c.tx.buf = frame[:0]
-	return frame
 }
 
 // retire is done with n descriptors at time t, the last of which is w1.

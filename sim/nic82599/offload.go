@@ -1,0 +1,152 @@
+package nic82599
+
+import (
+	"encoding/binary"
+
+	"bare.wire/ixgbe/reg"
+)
+
+// txContext is a context descriptor: where the headers are, and what to do with them (§7.2.3.2.3).
+type txContext struct {
+	valid  bool
+	vlan   uint16
+	macLen int
+	ipLen  int
+	l4Len  int
+	mss    int
+	ipv4   bool
+	l4     uint64 // 0 UDP, 1 TCP, 2 SCTP
+}
+
+const (
+	l4UDP = 0
+	l4TCP = 1
+)
+
+// minMSS is the shortest segment that is cut; drivers never ask for less than the 536 - 20 of RFC 9293 §3.7.1.
+const minMSS = 64
+
+// takeContext remembers a context descriptor until another takes its place.
+func (c *Card) takeContext(q *txQueue, d *txDesc) {
+	i := reg.Get64(d.w1, reg.TXC_IDX)
+	if i > 1 {
+		c.wrong(TxDescriptor, q.id, "context index %d, there are two", i)
+		return
+	}
+	q.ctx[i] = txContext{
+		valid:  true,
+		vlan:   uint16(reg.Get64(d.addr, reg.TXC_VLAN)),
+		macLen: int(reg.Get64(d.addr, reg.TXC_MACLEN)),
+		ipLen:  int(reg.Get64(d.addr, reg.TXC_IPLEN)),
+		l4Len:  int(reg.Get64(d.w1, reg.TXC_L4LEN)),
+		mss:    int(reg.Get64(d.w1, reg.TXC_MSS)),
+		ipv4:   d.w1&reg.TXC_IPV4 != 0,
+		l4:     reg.Get64(d.w1, reg.TXC_L4T),
+	}
+}
+
+// needContext are the bits of a data descriptor that mean nothing without a context.
+const needContext = reg.TXD_VLE | reg.TXD_TSE | reg.TXD_IXSM | reg.TXD_TXSM
+
+// context returns the context of a frame; nil, with the misuse kept, when there is none or it does not fit the frame.
+func (c *Card) context(q *txQueue, w1 uint64, length int) *txContext {
+	x := &q.ctx[reg.Get64(w1, reg.TXD_IDX)&1]
+	switch {
+	case !x.valid:
+		c.wrong(TxDescriptor, q.id, "descriptor %d asks for an offload without a context", q.use)
+		return nil
+	case w1&(reg.TXD_TSE|reg.TXD_IXSM|reg.TXD_TXSM) == 0:
+		return x
+	}
+	l4 := [4]int{l4UDP: 8, l4TCP: 20}[x.l4] // the shortest header
+	if w1&reg.TXD_TSE != 0 {
+		l4 = max(l4, x.l4Len)
+	}
+	switch {
+	case w1&(reg.TXD_TSE|reg.TXD_TXSM) != 0 && x.l4 > l4TCP:
+		c.wrong(Unsupported, q.id, "L4T %d: SCTP checksum", x.l4)
+		return nil
+	case x.macLen < 14 || x.ipLen < 20 || x.ipv4 && x.ipLen > 60 || !x.ipv4 && x.ipLen < 40,
+		w1&(reg.TXD_TSE|reg.TXD_TXSM) != 0 && x.macLen+x.ipLen+l4 > length:
+		c.wrong(TxDescriptor, q.id, "context with MACLEN %d, IPLEN %d, L4LEN %d for %d bytes", x.macLen, x.ipLen, x.l4Len, length)
+		return nil
+	case w1&reg.TXD_TSE != 0 && (x.mss < minMSS || x.headers()+x.mss > maxTx || x.l4 == l4TCP && x.l4Len < 20 || x.l4 == l4UDP && x.l4Len != 8):
+		c.wrong(TxDescriptor, q.id, "context with MSS %d, L4LEN %d for segmentation", x.mss, x.l4Len)
+		return nil
+	case w1&reg.TXD_TSE != 0 && w1&reg.TXD_TXSM == 0:
+		c.wrong(TxDescriptor, q.id, "TSE without TXSM")
+		return nil
+	}
+	return x
+}
+
+// headers is the length of all headers.
+func (x *txContext) headers() int { return x.macLen + x.ipLen + x.l4Len }
+
+// sums puts in the checksums that w1 asks for. The L4 checksum field holds the sum of the pseudo header; l4len is to be
+// added to it, as it is to be when segments are cut.
+func (x *txContext) sums(f []byte, w1 uint64, l4len int) {
+	ip := f[x.macLen:]
+	if w1&reg.TXD_IXSM != 0 && x.ipv4 {
+		ip[10], ip[11] = 0, 0
+		binary.BigEndian.PutUint16(ip[10:], ^uint16(sum(ip[:x.ipLen], 0)))
+	}
+	if w1&reg.TXD_TXSM == 0 {
+		return
+	}
+	l4, at := ip[x.ipLen:], 16
+	if x.l4 == l4UDP {
+		at = 6
+	}
+	s := ^uint16(sum(l4, uint64(l4len)))
+	if x.l4 == l4UDP && s == 0 {
+		s = 0xFFFF // RFC 768: 0 would be no checksum
+	}
+	binary.BigEndian.PutUint16(l4[at:], s)
+}
+
+// cut sends a large frame as segments of MSS bytes of payload, each with headers of its own (§7.2.4).
+func (c *Card) cut(q *txQueue, x *txContext, w1 uint64, f []byte, t int64) {
+	hdr := x.headers()
+	payload := f[hdr:]
+	for off := 0; off < len(payload); off += x.mss {
+		n := min(x.mss, len(payload)-off)
+		s := append(append(c.tx.segment[:0], f[:hdr]...), payload[off:off+n]...)
+		c.tx.segment = s[:0]
+		x.number(c, s, off, n, off == 0, off+n == len(payload))
+		x.sums(s, w1, x.l4Len+n)
+		c.emit(q, x, w1, s, len(s), t)
+	}
+}
+
+// number gives a segment its lengths, IP id, sequence number and flags.
+func (x *txContext) number(c *Card, s []byte, off, n int, first, last bool) {
+	be := binary.BigEndian
+	ip, l4 := s[x.macLen:], s[x.macLen+x.ipLen:]
+	if x.ipv4 {
+		be.PutUint16(ip[2:], uint16(x.ipLen+x.l4Len+n))
+		be.PutUint16(ip[4:], be16(ip[4:])+uint16(off/x.mss))
+	} else {
+		be.PutUint16(ip[4:], uint16(x.ipLen-40+x.l4Len+n))
+	}
+	if x.l4 == l4UDP {
+		be.PutUint16(l4[4:], uint16(8+n))
+		return
+	}
+	be.PutUint32(l4[4:], be.Uint32(l4[4:])+uint32(off))
+	low, high := c.val(reg.DTXTCPFLGL), c.val(reg.DTXTCPFLGH)
+	keep := uint16(0xFFF)
+	if first {
+		keep &= uint16(low & reg.DTXTCPFLGL_FIRST)
+	}
+	if !first && !last {
+		keep &= uint16(reg.Get(low, reg.DTXTCPFLGL_MIDDLE))
+	}
+	if last && !first {
+		keep &= uint16(high & reg.DTXTCPFLGH_LAST)
+	}
+	if first && last {
+		keep = 0xFFF // not cut at all
+	}
+	be.PutUint16(l4[12:], be16(l4[12:])&(0xF000|keep))
+}
