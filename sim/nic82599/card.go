@@ -21,8 +21,8 @@
 // back, or is lent twice. Faults make it misbehave in the ways that cards do.
 //
 // Not modelled (use is a Misuse of kind Unsupported): header split, receive coalescing, legacy receive descriptors, SCTP
-// checksums, IPsec, DCB, VMDq and SR-IOV, flow director and five-tuple filters. The card obeys pause frames and
-// sends none.
+// checksums, IPsec, DCB, VMDq and SR-IOV, flow director, five-tuple, ethertype and SYN filters, sending of pause frames.
+// Not modelled either, and not noticed: time stamps, wake-up, management, the module's I2C bus.
 //
 // The facts are those of the Intel 82599 10 GbE Controller Datasheet (document 331520) and its specification update
 // (331521); § in comments are the datasheet's sections.

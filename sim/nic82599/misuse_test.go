@@ -89,6 +89,7 @@ func TestEachMisuseIsSeen(t *testing.T) {
 			d.putTx(d.tx[0].bus[0], txWords(1000, 1000, true, true)|reg.TXD_TSE|reg.TXD_TXSM|reg.TXD_CC)
 			d.ring()
 		}},
+		{kind: Unsupported, name: "five-tuple filter", do: func(d *mini, r *rig) { d.wr(reg.FTQF(3), reg.FTQF_ENABLE) }},
 		{kind: Unsupported, name: "SCTP", do: func(d *mini, r *rig) {
 			d.putContext(14, 20, 12, 0, 2, true)
 			d.putTx(d.tx[0].bus[0], good|reg.TXD_TXSM|reg.TXD_CC)

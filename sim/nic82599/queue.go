@@ -242,9 +242,6 @@ func (c *Card) checkRxQueue(q *rxQueue) {
 	if t := reg.Get(s, reg.SRRCTL_DESCTYPE); t != 1 {
 		c.wrong(Unsupported, n, "SRRCTL(%d).DESCTYPE = %d: only advanced, one buffer", n, t)
 	}
-	if c.val(reg.RSCCTL(n))&reg.RSCCTL_RSCEN != 0 {
-		c.wrong(Unsupported, n, "RSCCTL(%d).RSCEN: receive coalescing", n)
-	}
 }
 
 func (c *Card) writeTXDCTL(n int, old, v uint32) {

@@ -74,6 +74,7 @@ type cell struct {
 	keep  uint32 // bits that keep what is written
 	clear uint32 // bits that a read clears
 	reset uint32
+	alien uint32 // bits that the model does not obey
 	name  *reg.Reg
 }
 
@@ -96,6 +97,12 @@ var resets = map[string]uint32{
 	"SECTXSTAT":  reg.SECTXSTAT_SECTX_OFF_DIS,
 }
 
+// absent are the bits that turn on what the model does not do.
+var absent = map[string]uint32{
+	"FTQF": reg.FTQF_ENABLE, "ETQF": reg.ETQF_FILTER_EN, "SYNQF": reg.SYNQF_ENABLE, "FDIRCTRL": reg.FDIRCTRL_PBALLOC,
+	"VT_CTL": reg.VT_CTL_VT_ENABLE, "FCCFG": reg.FCCFG_TFCE_802_3X | reg.FCCFG_TFCE_PRIORITY, "RSCCTL": reg.RSCCTL_RSCEN,
+}
+
 // cells has an entry for each register that exists, cellAt the entry for each 32-bit word of the window, 0 for none. They
 // are the register table in the form that an access needs, the same for all cards.
 var cells, cellAt = makeCells()
@@ -109,6 +116,7 @@ func makeCells() ([]cell, *[reg.BARSize / 4]uint16) {
 			keep:  keep &^ r.Bits(reg.SC) &^ r.Bits(reg.WO),
 			clear: r.Bits(reg.RC),
 			fixed: keep == 0,
+			alien: absent[r.Name],
 			rx:    len(r.Name) > 1 && r.Name[0] == 'R',
 		}
 		for n := range r.Count() {
@@ -271,6 +279,9 @@ func (c *Card) write(r *cell, v uint32) {
 	n := int(r.index)
 	old := c.val(r.off)
 	kept := old&^r.keep | v&r.keep
+	if v&r.alien != 0 {
+		c.wrong(Unsupported, -1, "%s = %08X", reg.Name(r.off), v)
+	}
 	switch r.hook {
 	case hCTRL:
 		c.writeCTRL(v)
