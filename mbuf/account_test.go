@@ -118,6 +118,20 @@ func TestWakeComesExactlyAtTheCrossing(t *testing.T) {
 	closePool(t, p)
 }
 
+// TestChargingAgainIsNoCredit: nothing crosses the threshold.
+func TestChargingAgainIsNoCredit(t *testing.T) {
+	p := newTestPool(t, Config{Buffers: 16})
+	c := p.NewCache()
+	a := NewAccount(DefaultHeadroom+DefaultSize+10, func() { t.Error("woken") })
+	b := c.Alloc()
+	for range 3 {
+		b.Charge(a)
+	}
+	c.Free(b)
+	c.Close()
+	closePool(t, p)
+}
+
 // TestMovingAChargeWakesToo: it is a credit like any other.
 func TestMovingAChargeWakesToo(t *testing.T) {
 	p := newTestPool(t, Config{Buffers: 16})

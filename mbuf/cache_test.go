@@ -175,6 +175,45 @@ func TestLowPoolIsNotHoarded(t *testing.T) {
 	}
 }
 
+// TestLowPoolGetsFullMagazinesBack from a cache that is freed into one by one.
+func TestLowPoolGetsFullMagazinesBack(t *testing.T) {
+	p := newTestPool(t, Config{Buffers: 256, ReserveReceive: -1, ReserveControl: -1, Size: 64})
+	hoarder, needy := p.NewCache(), p.NewCache()
+	out := drain(needy)
+	for _, b := range out[:2*hoarder.size] {
+		hoarder.Free(b)
+	}
+	got := drain(needy)
+	if len(got) != hoarder.size || hoarder.n != hoarder.size {
+		t.Errorf("%d buffers of the %d that were freed can be had, the other cache holds %d", len(got), 2*hoarder.size, hoarder.n)
+	}
+	needy.FreeBulk(append(got, out[2*hoarder.size:]...))
+	needy.Close()
+	hoarder.Close()
+	checkHome(t, p)
+	closePool(t, p)
+}
+
+// TestPoolIsLowWhenOnlyTheReserveIsLeft, however much that is: what is freed in one cache can be had in another.
+func TestPoolIsLowWhenOnlyTheReserveIsLeft(t *testing.T) {
+	p := newTestPool(t, Config{Buffers: 64, ReserveReceive: 24, ReserveControl: -1, Size: 64})
+	a, b := p.NewCache(), p.NewCache()
+	out := drain(a)
+	if len(out) != 40 {
+		t.Fatalf("%d buffers, want 40", len(out))
+	}
+	a.FreeBulk(out[:5])
+	got := drain(b)
+	if len(got) != 5 {
+		t.Errorf("%d of the 5 that were freed can be had", len(got))
+	}
+	b.FreeBulk(append(got, out[5:]...))
+	a.Close()
+	b.Close()
+	checkHome(t, p)
+	closePool(t, p)
+}
+
 // TestPressureEndsWhenBuffersComeBack: caches hold buffers again.
 func TestPressureEndsWhenBuffersComeBack(t *testing.T) {
 	p := newTestPool(t, Config{Buffers: 256, Size: 64})
@@ -320,6 +359,9 @@ func TestWhatIsNotPlain(t *testing.T) {
 	state("one segment", b, p, true)
 	state("of another pool", b, other, false)
 	state("a second view", v, p, false)
+	if v.tx&extraView == 0 || b.tx&extraView != 0 {
+		t.Error("the mark of a second view is not where it belongs") // then Plain looks at memory that is no block
+	}
 	b.SetTxFlags(TxIPSum)
 	state("an offload", b, p, false)
 	b.SetTxFlags(0)

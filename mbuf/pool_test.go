@@ -1,6 +1,7 @@
 package mbuf
 
 import (
+	"context"
 	"errors"
 	"math"
 	"os"
@@ -183,6 +184,12 @@ func TestCloseDoesNotWaitForOtherHolders(t *testing.T) {
 	lend(t, p, region, 0, 1, nil).Free()
 	c.Close()
 	release()
+	// And holds its memory as before.
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Space().Remove(over, p.Region()); !errors.Is(err, context.Canceled) {
+		t.Errorf("the memory of a pool that was not closed can be removed: %v", err)
+	}
 	closePool(t, p)
 	if _, err := p.External(region, 0, 1, nil); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("%v", err)
