@@ -11,7 +11,6 @@ const Checking = checking
 type (
 	checkState struct{}
 	checkTrace struct{}
-	poolCheck  struct{}
 )
 
 func (b *Buf) alive(string) {}

@@ -4,7 +4,7 @@ package mbuf
 
 import (
 	"fmt"
-	"hash/maphash"
+	"hash/crc64"
 	"runtime"
 	"strings"
 	"sync"
@@ -44,12 +44,6 @@ type checkTrace struct {
 
 	mu   sync.Mutex
 	live map[*Buf]struct{} // views that have not been freed
-}
-
-// poolCheck is the seed of the sums.
-type poolCheck struct {
-	once sync.Once
-	seed maphash.Seed
 }
 
 // fault ends the program's goroutine with a report: memory that two own is not survivable.
@@ -152,9 +146,7 @@ func (b *Buf) Unseal() {
 }
 
 func (b *Buf) sum() uint64 {
-	k := &b.blk.pool.check
-	k.once.Do(func() { k.seed = maphash.MakeSeed() })
-	return maphash.Bytes(k.seed, unsafe.Slice((*byte)(unsafe.Add(b.base, b.off)), b.len))
+	return crc64.Checksum(unsafe.Slice((*byte)(unsafe.Add(b.base, b.off)), b.len), crc64.MakeTable(crc64.ECMA))
 }
 
 // leaks says where the views that have not been freed came to their owners.

@@ -98,7 +98,6 @@ type Pool struct {
 	fails   [levels]atomic.Uint64
 	copies  copies
 	ext     externals
-	check   poolCheck
 }
 
 // NewPool allocates the memory, gives it bus addresses in cfg.Space and cuts it into blocks.
