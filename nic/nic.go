@@ -74,7 +74,8 @@ type TxQueue interface {
 	// nothing else. A frame that can never be sent (empty, too long, too many segments) is taken, freed and counted by
 	// reason in Stats. A frame is freed when the card has sent it, never earlier.
 	Send(pkts []*mbuf.Buf) int
-	// Reclaim frees what the card has finished with and returns the number of frames.
+	// Reclaim frees what the card has finished with and returns the number of frames. Send reclaims too, but not while
+	// only a few frames are out: whoever waits for buffers, or goes idle, calls Reclaim.
 	Reclaim() int
 	// Arm asks for w to be woken when the card finishes a frame. It returns false when something can be reclaimed now.
 	Arm(w *Waiter) bool
