@@ -487,3 +487,14 @@ func TestCardStartsAgainAfterAReset(t *testing.T) {
 	}
 	r.clean()
 }
+
+func TestResetForgetsAHalfReadCounter(t *testing.T) {
+	r := newRig(t, 1, miniOptions{}, nil)
+	r.a.reset()
+	r.a.card.Preset(reg.GORCL, 0x5_00000000)
+	r.a.rd(reg.GORCL)
+	r.a.reset()
+	if hi := r.a.rd(reg.GORCH); hi != 0 || !r.a.has(CounterOrder) {
+		t.Errorf("high half %X after a reset, want 0, and a misuse: %v", hi, r.a.card.Misuse())
+	}
+}
