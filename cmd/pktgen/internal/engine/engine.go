@@ -40,8 +40,8 @@ const (
 const (
 	DefaultDrain   = 500 * time.Millisecond
 	descriptors    = 512
-	txBuffers      = 4096
-	rxBuffers      = 4096
+	txBuffers      = 2048
+	rxBuffers      = 2048
 	linkPatience   = 5 * time.Second
 	housekeepEvery = int64(time.Second)
 )

@@ -1,0 +1,5 @@
+//go:build !race && !mbufcheck
+
+package engine
+
+const slower = 1
