@@ -79,7 +79,7 @@ func (p *Port) fail(err error) {
 	p.log.Error("port is gone", "err", err)
 	p.silence()
 	p.link.Store(&nic.Link{})
-	p.wakeAll()
+	p.wakeAll(err)
 }
 
 // silence makes Recv and Send return 0.

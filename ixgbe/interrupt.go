@@ -31,10 +31,15 @@ func (s *sleeper) arm(w *nic.Waiter) {
 	v.port.write(reg.EIMS_EX(v.number/32), 1<<(v.number%32))
 }
 
-// fire wakes everybody who sleeps on the vector.
-func (v *vector) fire() {
+// fire wakes everybody who sleeps on the vector; with an error, for good.
+func (v *vector) fire(err error) {
 	for _, s := range v.waiters {
-		if w := s.Swap(nil); w != nil {
+		w := s.Swap(nil)
+		switch {
+		case w == nil:
+		case err != nil:
+			w.Fail(err)
+		default:
 			w.Wake()
 		}
 	}
@@ -91,7 +96,7 @@ func (p *Port) interrupt(n int) {
 	if vectors == nil || n < 0 || n >= len(*vectors) {
 		return
 	}
-	(*vectors)[n].fire()
+	(*vectors)[n].fire(nil)
 	if n == 0 && p.Err() == nil {
 		if cause := p.read(reg.EICR); cause&reg.EICR_LSC != 0 && cause != allOnes {
 			p.updateLink()
@@ -101,10 +106,10 @@ func (p *Port) interrupt(n int) {
 }
 
 // wakeAll wakes every sleeper: the port has stopped or gone, and they will see it.
-func (p *Port) wakeAll() {
+func (p *Port) wakeAll(err error) {
 	if vectors := p.vectors.Load(); vectors != nil {
 		for _, v := range *vectors {
-			v.fire()
+			v.fire(err)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (p *Port) stop() error {
 		p.maskInterrupts()
 	}
 	_, irqErr := p.fn.Interrupts(0, nil)
-	p.wakeAll()
+	p.wakeAll(nil)
 	if err != nil && p.enabled {
 		p.log.Warn("queues do not stop, switching bus mastering off", "err", err)
 		if busErr := p.stopBusMaster(); busErr != nil {

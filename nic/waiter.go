@@ -30,6 +30,7 @@ type Waiter struct {
 	event *os.File
 	fd    int
 	woken atomic.Bool
+	fault atomic.Pointer[error] // see Fail
 	// closed keeps late wakes off a descriptor that may be another file's by now.
 	closed atomic.Bool
 	buf    [8]byte
@@ -73,10 +74,28 @@ func (w *Waiter) Wake() {
 	_, _ = unix.Write(w.fd, one[:])
 }
 
+// Fail is Wake with the reason why there is nothing to wait for any more: a port that is gone says so to its sleepers. The
+// wait that it ends, or else the next one that is woken, returns err.
+func (w *Waiter) Fail(err error) {
+	w.fault.Store(&err)
+	w.Wake()
+}
+
 // Wait returns true when the Waiter was woken, and false when the clock reached deadline (ns of the clock;
 // math.MaxInt64: never) first. It does not allocate. Deadlines nearer than 2 ms are polled for, other goroutines running
-// in between. A wake that comes while Wait returns for another may end the next wait too: look for work after each.
+// in between. A wake that comes while Wait returns for another may end the next wait too: look for work after each. What
+// Fail was given is returned once, with true.
 func (w *Waiter) Wait(deadline int64) (bool, error) {
+	woken, err := w.wait(deadline)
+	if woken && err == nil {
+		if fault := w.fault.Swap(nil); fault != nil {
+			return true, *fault
+		}
+	}
+	return woken, err
+}
+
+func (w *Waiter) wait(deadline int64) (bool, error) {
 	if w.closed.Load() {
 		return false, errClosed
 	}

@@ -1,12 +1,15 @@
 package engine
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"bare.wire/cmd/pktgen/internal/account"
 	"bare.wire/cmd/pktgen/internal/sig"
 	"bare.wire/cmd/pktgen/internal/units"
 	"bare.wire/mbuf"
+	"bare.wire/nic"
 	"bare.wire/wire"
 )
 
@@ -117,6 +120,9 @@ func (w *worker) idle(now, drainEnd int64) error {
 		return nil
 	}
 	_, err := w.waiter.Wait(next)
+	if errors.Is(err, nic.ErrGone) {
+		return fmt.Errorf("%w: %w", ErrDevice, err)
+	}
 	return err
 }
 
