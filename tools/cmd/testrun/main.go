@@ -134,7 +134,7 @@ const fuzzTries = 3
 // fuzzOne fuzzes one target. A run that fails with nothing but the deadline of -fuzztime has found no bad input: before Go 1.27
 // the go command now and then takes its own deadline for a failure (golang.org/issue/75804), so such a run is run again.
 func fuzzOne(w io.Writer, r *testjson.Report, o options, t target) error {
-	args := []string{"-run=^$", "-fuzz=^" + t.name + "$", "-fuzztime=" + o.fuzz, t.pkg}
+	args := []string{"-run=^$", "-fuzz=^" + t.name + "$", "-fuzztime=" + o.fuzz, "-fuzzminimizetime=10x", t.pkg}
 	for try := 1; ; try++ {
 		var out bytes.Buffer
 		one := testjson.NewReport(&out)
