@@ -307,7 +307,7 @@ func (s *soak) receiver(i, queue int, w *nic.Waiter, rng *rand.Rand, stop *atomi
 		}
 		s.got[i].Add(uint64(n))
 		if n == 0 && q.Arm(w) {
-			if _, err := w.Wait(s.clk.Nanos() + int64(3*time.Millisecond)); err != nil {
+			if _, err := w.Wait(s.clk.Nanos() + int64(3*time.Millisecond)); err != nil && !errors.Is(err, nic.ErrGone) {
 				s.Error(err)
 				return
 			}
