@@ -35,8 +35,8 @@ import (
 
 const (
 	descriptors = 512
-	txBuffers   = 4096
-	rxBuffers   = 8192 // a ring of 512 and what a burst of the longest frames takes
+	txBuffers   = 2048 // a ring of 512, a burst of 256 of the longest frames
+	rxBuffers   = 3072 // two rings of 512, and a burst of 64 of the longest frames
 	houseEvery  = int64(time.Second)
 	maxBurst    = 256
 )
