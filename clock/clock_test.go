@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -109,6 +110,17 @@ func TestTimeNeverGoesBack(t *testing.T) {
 	v.Advance(0)
 	if !late {
 		t.Fatal("a timer of the past has to run at the next move, at the present time")
+	}
+}
+
+func TestALongSleepDoesNotEndBeforeItBegins(t *testing.T) {
+	v := clock.NewVirtual(t0)
+	v.Advance(time.Second)
+	ran := false
+	v.At(int64(time.Hour), func() { ran = true })
+	v.Advance(math.MaxInt64)
+	if !ran || v.Nanos() != math.MaxInt64 {
+		t.Fatalf("the clock stands at %d, the timer ran: %v; want the end of time", v.Nanos(), ran)
 	}
 }
 
