@@ -36,7 +36,9 @@ type Function interface {
 	Interrupts(n int, f func(vector int)) (int, error)
 	// Reset is a function-level reset: when it returns the device does no DMA and its registers are at their defaults.
 	Reset(ctx context.Context) error
-	// Close gives the function back. The driver has stopped DMA before.
+	// Close gives the function back; its registers may not be touched any more. The driver has stopped DMA before, if it
+	// could. A nil error says that the device can reach no memory from here on, even so: its DMA mappings are gone, it was
+	// reset, or it was unplugged. Who cannot know that returns an error.
 	Close() error
 }
 
