@@ -12,14 +12,19 @@ package sim
 import (
 	"context"
 	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"bare.wire/clock"
 )
 
 // Never is the answer of an engine that has nothing to do until somebody pokes it.
 const Never = int64(math.MaxInt64)
+
+// nearStep is how near the next step has to be for Run to poll the clock, ns: a sleep cannot be aimed better.
+const nearStep = int64(2 * time.Millisecond)
 
 // Memory is the only way by which a software device reaches memory.
 type Memory interface {
@@ -195,7 +200,8 @@ func (w *World) Run(ctx context.Context) error {
 		if due <= now {
 			continue
 		}
-		if due-now < 2_000_000 { // nearer than a sleep can be aimed
+		if due-now < nearStep {
+			runtime.Gosched() // whoever uses the cards may have no other processor
 			continue
 		}
 		if err := w.rest(ctx, due); err != nil {
@@ -210,7 +216,7 @@ func (w *World) rest(ctx context.Context, due int64) error {
 	sleep, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if due != Never {
-		t := w.clk.At(due-1_000_000, cancel)
+		t := w.clk.At(due-nearStep/2, cancel)
 		defer t.Stop()
 	}
 	select {

@@ -380,7 +380,11 @@ func TestTheSameCallsMakeTheSameRun(t *testing.T) {
 		log := ""
 		a, b := &alarm{due: []int64{1, 4, 9}}, &alarm{due: []int64{2, 4, 8}}
 		w, v := world(a, b)
-		a.then = func(now int64) { log += fmt.Sprint("a", now, " "); b.due = append([]int64{now + 1}, b.due...); w.Poke() }
+		a.then = func(now int64) {
+			log += fmt.Sprint("a", now, " ")
+			b.due = append([]int64{now + 1}, b.due...)
+			w.Poke()
+		}
 		b.then = func(now int64) { log += fmt.Sprint("b", now, " ") }
 		w.ArmTimer()
 		v.AdvanceTo(20)
