@@ -292,8 +292,10 @@ func TestFrameBegunWithTooFewDescriptorsIsFinishedLater(t *testing.T) {
 		r.b.expect(0, short)
 	}
 	r.b.expect(0, long)
-	if n := r.b.rd(reg.QPRC(0)); n != 61 {
-		t.Errorf("QPRC is %d, want 61", n)
+	r.a.send(0, short, 0, true)
+	r.b.expect(0, short)
+	if n := r.b.rd(reg.QPRC(0)); n != 62 {
+		t.Errorf("QPRC is %d, want 62", n)
 	}
 	r.clean()
 }

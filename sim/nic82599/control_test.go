@@ -498,3 +498,52 @@ func TestResetForgetsAHalfReadCounter(t *testing.T) {
 		t.Errorf("high half %X after a reset, want 0, and a misuse: %v", hi, r.a.card.Misuse())
 	}
 }
+
+func TestVectorMasksItselfWhenAsked(t *testing.T) {
+	r := newRig(t, 1, miniOptions{}, nil)
+	d := r.a
+	d.reset()
+	d.wr(reg.GPIE, reg.GPIE_MSIX_MODE|reg.GPIE_EIAME)
+	d.wr(reg.IVAR(0), 0x80|2)
+	d.wr(reg.IVAR(9), 0x80|40)
+	d.wr(reg.EIAM, 1<<2)
+	d.wr(reg.EIAM_EX(1), 1<<8)
+	d.wr(reg.EIMS, 1<<2)
+	d.wr(reg.EIMS_EX(1), 1<<8)
+	d.wr(reg.EICS, 1<<2)
+	d.wr(reg.EICS_EX(1), 1<<8)
+	if a, b := d.rd(reg.EIMS), d.rd(reg.EIMS_EX(1)); a != 0 || b != 0 {
+		t.Errorf("EIMS %X, EIMS_EX(1) %X after both vectors fired, want 0, 0", a, b)
+	}
+	r.clean()
+}
+
+// TestPollingWithoutAClockEndsToo has a driver that spins on a register while no time passes.
+func TestPollingWithoutAClockEndsToo(t *testing.T) {
+	r := newRig(t, 1, miniOptions{}, nil)
+	r.start()
+	d := r.a
+	spin := func(off, mask, want uint32) {
+		t.Helper()
+		for n := range 20 {
+			if d.rd(off)&mask == want {
+				if n == 0 {
+					t.Errorf("%s shows at once", reg.Name(off))
+				}
+				return
+			}
+		}
+		t.Errorf("%s never shows", reg.Name(off))
+	}
+	d.wr(reg.RXDCTL(0), 0)
+	spin(reg.RXDCTL(0), reg.RXDCTL_ENABLE, 0)
+	d.wr(reg.TXDCTL(0), 0)
+	spin(reg.TXDCTL(0), reg.TXDCTL_ENABLE, 0)
+	d.wr(reg.EERD, reg.EERD_START)
+	spin(reg.EERD, reg.EERD_DONE, reg.EERD_DONE)
+	d.or(reg.CTRL, reg.CTRL_GIO_DIS)
+	spin(reg.STATUS, reg.STATUS_GIO, 0)
+	d.or(reg.CTRL, reg.CTRL_RST)
+	spin(reg.CTRL, reg.CTRL_RST, 0)
+	r.clean()
+}
