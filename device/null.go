@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -74,10 +75,22 @@ func (p *nullPort) Start(ctx context.Context, cfg nic.Config) error {
 		return err
 	}
 	if err := p.card.Attach(); err != nil {
-		return err
+		return errors.Join(err, p.Stop())
 	}
 	p.rx, p.tx = nullRx{p.Port.Rx(0), p.card}, nullTx{p.Port.Tx(0), p.card}
 	return nil
+}
+
+// Stop implements nic.Port. The card forgets the rings before the driver gives their memory back.
+func (p *nullPort) Stop() error {
+	p.card.Detach()
+	return p.Port.Stop()
+}
+
+// Close implements nic.Port.
+func (p *nullPort) Close() error {
+	p.card.Detach()
+	return p.Port.Close()
 }
 
 func (p *nullPort) Rx(int) nic.RxQueue { return &p.rx }

@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"bare.wire/mbuf"
@@ -23,30 +24,32 @@ func (p *steppedPort) Start(ctx context.Context, cfg nic.Config) error {
 	if err := p.Port.Start(ctx, cfg); err != nil {
 		return err
 	}
+	p.endNaps() // a caller who never called again after Arm
 	p.rx = make([]steppedRx, max(1, cfg.RxQueues))
 	for i := range p.rx {
-		p.rx[i] = steppedRx{p.Port.Rx(i), nap{world: p.world}}
+		p.rx[i].inner, p.rx[i].nap.world = p.Port.Rx(i), p.world
 	}
 	p.tx = make([]steppedTx, max(1, cfg.TxQueues))
 	for i := range p.tx {
-		p.tx[i] = steppedTx{p.Port.Tx(i), nap{world: p.world}}
+		p.tx[i].inner, p.tx[i].nap.world = p.Port.Tx(i), p.world
 	}
 	return nil
 }
 
 // Stop implements nic.Port. Nobody sleeps on a stopped port.
 func (p *steppedPort) Stop() error {
-	p.wakeAll()
+	p.endNaps()
 	return p.Port.Stop()
 }
 
 // Close implements nic.Port.
 func (p *steppedPort) Close() error {
-	p.wakeAll()
+	p.endNaps()
 	return p.Port.Close()
 }
 
-func (p *steppedPort) wakeAll() {
+// endNaps lets the world rest: who sleeps on a port that stops is woken by the driver.
+func (p *steppedPort) endNaps() {
 	for i := range p.rx {
 		p.rx[i].nap.end()
 	}
@@ -71,22 +74,22 @@ func (p *steppedPort) Stats() nic.Stats {
 // Unwrap returns the driver's own port.
 func (p *steppedPort) Unwrap() nic.Port { return p.Port }
 
-// nap keeps the world stepping itself while the owner of a queue may be asleep: from Arm to the next call.
+// nap keeps the world stepping itself while the owner of a queue may be asleep: from Arm to the next call, or until the port
+// is stopped, which another goroutine may do.
 type nap struct {
 	world *sim.World
-	on    bool
+	on    atomic.Bool
 }
 
 func (n *nap) begin() {
-	if !n.on {
-		n.on = true
+	if n.on.CompareAndSwap(false, true) {
 		n.world.ArmTimer()
 	}
 }
 
+// end is called at every burst: mostly it is a load.
 func (n *nap) end() {
-	if n.on {
-		n.on = false
+	if n.on.Load() && n.on.CompareAndSwap(true, false) {
 		n.world.DisarmTimer()
 	}
 }

@@ -161,7 +161,8 @@ func eepromWord(at uint32) uint16 {
 	return 0
 }
 
-// Attach notes where the rings of queue 0 are. Call it once the driver has enabled them, and again after each start.
+// Attach notes where the rings of queue 0 are. Call it once the driver has enabled them, and again after each start; Detach
+// ends it.
 func (n *NIC) Attach() (err error) {
 	n.rx, n.tx = nil, nil
 	if n.rx, err = n.ring("receive", reg.RXDCTL(0), reg.RXDCTL_ENABLE, reg.RDBAL(0), reg.RDBAH(0), reg.RDLEN(0)); err != nil {
@@ -176,6 +177,10 @@ func (n *NIC) Attach() (err error) {
 	}
 	return nil
 }
+
+// Detach makes the card forget the rings: nothing moves until Attach. Call it before the driver stops, for it then gives the
+// rings' memory back.
+func (n *NIC) Detach() { n.rx, n.tx = nil, nil }
 
 // ring finds the memory of one ring.
 func (n *NIC) ring(what string, ctl, enable, lo, hi, length uint32) ([]desc, error) {
