@@ -143,13 +143,13 @@ func (q *rxQueue) advance(n uint32) {
 // gather takes frames that are not in one plain piece, until there is none, into is full, or a plain one is next.
 func (q *rxQueue) gather(into []*mbuf.Buf) (n int, bytes uint32) {
 	for n < len(into) && q.done() {
-		b := q.piece()
+		b, length := q.piece()
 		if b == nil {
 			continue
 		}
 		into[n] = b
 		n++
-		bytes += uint32(b.FrameLen())
+		bytes += length
 		if q.filled > 0 && atomic.LoadUint64(&q.ring[q.next].hi)&q.care == reg.RXD_DD|reg.RXD_EOP {
 			break
 		}
@@ -158,8 +158,8 @@ func (q *rxQueue) gather(into []*mbuf.Buf) (n int, bytes uint32) {
 }
 
 // piece takes one descriptor that the fast path left: a part of a frame that spans buffers, or a frame with something to
-// say beside its bytes. It returns the frame when this was its end and it is good.
-func (q *rxQueue) piece() *mbuf.Buf {
+// say beside its bytes. It returns the frame, and its length, when this was its end and it is good.
+func (q *rxQueue) piece() (frame *mbuf.Buf, bytes uint32) {
 	d := &q.ring[q.next]
 	hi, lo := atomic.LoadUint64(&d.hi), d.lo
 	b := q.bufs[q.next]
@@ -186,26 +186,26 @@ func (q *rxQueue) piece() *mbuf.Buf {
 		if q.partialBad {
 			q.dropSegments()
 		}
-		return nil
+		return nil, 0
 	}
 	return q.finish(b)
 }
 
 // finish ends the frame that has been put together. What the card knows of a frame is in its last descriptor.
-func (q *rxQueue) finish(last *mbuf.Buf) *mbuf.Buf {
-	head, bad := q.partial, q.partialBad
+func (q *rxQueue) finish(last *mbuf.Buf) (frame *mbuf.Buf, bytes uint32) {
+	head, bytes, bad := q.partial, q.partialLen, q.partialBad
 	q.partial, q.partialLast, q.partialLen, q.partialBad = nil, nil, 0, false
 	if bad {
 		q.cache.Free(head)
 		q.errors.Add(1)
-		return nil
+		return nil, 0
 	}
 	if head != last {
 		head.SetInfo(last.Flags(), last.Hash())
 		head.VLAN = last.VLAN
 		last.SetInfo(0, 0)
 	}
-	return head
+	return head, bytes
 }
 
 // dropSegments frees what has come of a bad frame so far; the head stays, empty, until the frame ends. A card that never

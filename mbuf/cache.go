@@ -100,17 +100,23 @@ func (c *Cache) refill() bool {
 
 // Free gives back the frame that b begins, all its segments.
 func (c *Cache) Free(b *Buf) {
-	if b == nil {
-		return
-	}
-	if !checking && b.Plain(c.pool) && b.blk.state.Load() == 1 && c.n < c.size {
-		c.mag.b[c.n&(magMax-1)] = b
-		c.n++
-		return
-	}
 	for b != nil {
 		next := b.next
-		b.release(c)
+		if checking || b.tx != 0 || c.n >= c.size {
+			b.release(c)
+			b = next
+			continue
+		}
+		// As tx is 0, b is the first thing in its block; see Plain.
+		if blk := (*Block)(unsafe.Pointer(b)); blk.pool == c.pool && blk.state.Load() == 1 {
+			if next != nil {
+				b.next = nil
+			}
+			c.mag.b[c.n&(magMax-1)] = b
+			c.n++
+		} else {
+			b.release(c)
+		}
 		b = next
 	}
 }
