@@ -52,6 +52,7 @@ type World struct {
 	timerAt  int64
 	timerID  uint64   // of the timer in use: one that came too late to be stopped does nothing
 	after    []func() // interrupts to deliver once the lock is given back
+	spare    []func()
 	wake     chan struct{}
 }
 
@@ -90,12 +91,20 @@ func (w *World) Lock() { w.mu.Lock() }
 
 // Unlock gives the lock back and then delivers the interrupts that were raised under it.
 func (w *World) Unlock() {
+	if len(w.after) == 0 {
+		w.mu.Unlock()
+		return
+	}
 	after := w.after
-	w.after = nil
+	w.after, w.spare = w.spare, nil
 	w.mu.Unlock()
 	for _, f := range after {
 		f()
 	}
+	clear(after)
+	w.mu.Lock()
+	w.spare = after[:0] // for the next, so that an interrupt allocates nothing
+	w.mu.Unlock()
 }
 
 // Defer runs f once the lock is given back: an interrupt must not run under the lock of the card that raised it. The
