@@ -34,6 +34,7 @@ type txDesc struct{ lo, hi uint64 }
 type ringMemory struct {
 	space  *vtop.Space
 	region *hugepage.Region
+	unhold func() // lets the region leave the space
 	used   int
 }
 
@@ -53,7 +54,11 @@ func newRingMemory(space *vtop.Space, name string, node int, sizes []int) (*ring
 	if err := space.Add(region); err != nil {
 		return nil, errors.Join(fmt.Errorf("descriptor rings: %w", err), region.Close())
 	}
-	return &ringMemory{space: space, region: region}, nil
+	unhold, err := space.Hold(region)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("descriptor rings: %w", err), remove(space, region))
+	}
+	return &ringMemory{space: space, region: region, unhold: unhold}, nil
 }
 
 // cut returns memory for a ring of n descriptors, zeroed, and its bus address.
@@ -81,8 +86,16 @@ func (m *ringMemory) free() error {
 	if m == nil {
 		return nil
 	}
-	if err := m.space.Remove(context.Background(), m.region); err != nil {
+	m.unhold()
+	return remove(m.space, m.region)
+}
+
+// remove takes a region out of the space and frees it. It does not wait for others who hold it: that they do is an error.
+func remove(space *vtop.Space, region *hugepage.Region) error {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := space.Remove(now, region); err != nil {
 		return fmt.Errorf("descriptor rings: %w", err)
 	}
-	return m.region.Close()
+	return region.Close()
 }
