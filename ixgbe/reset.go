@@ -11,8 +11,12 @@ import (
 	"bare.wire/pci"
 )
 
-// transactionsPending is bit 5 of the PCIe device status (§9.3.10.6).
-const transactionsPending = 1 << 5
+const (
+	// transactionsPending is bit 5 of the PCIe device status (§9.3.10.6).
+	transactionsPending = 1 << 5
+	// eepromReach is how many words EERD.ADDR can name.
+	eepromReach = 1 << 14
+)
 
 // reset brings the card to its defaults (§4.6.3): interrupts off, no request of its own under way, software reset, and
 // then everything that the card does by itself afterwards.
@@ -193,7 +197,7 @@ func (p *Port) checkEEPROM(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	size := 64 << reg.Get(p.read(reg.EEC), reg.EEC_SIZE)
+	size := min(64<<reg.Get(p.read(reg.EEC), reg.EEC_SIZE), eepromReach)
 	var sum uint16
 	var pointers []int
 	for w := range reg.EE_CHECKSUM + 1 {
@@ -220,16 +224,16 @@ func (p *Port) checkEEPROM(ctx context.Context) error {
 }
 
 // sumSection adds the words of the section at word at; its first word is its length. A pointer or a length that leads out
-// of the EEPROM ends it: the total will then not fit.
+// of the EEPROM's size words ends it: the total will then not fit.
 func (p *Port) sumSection(ctx context.Context, at, size int) (sum uint16, err error) {
+	if at >= size {
+		return 0, nil
+	}
 	length, err := p.readEEPROM(ctx, at)
 	if err != nil || length == 0 || length == 0xffff || at+int(length) >= size {
 		return 0, err
 	}
-	for w := at; w <= at+int(length); w++ {
-		if w == at {
-			continue
-		}
+	for w := at + 1; w <= at+int(length); w++ {
 		v, err := p.readEEPROM(ctx, w)
 		if err != nil {
 			return 0, err
