@@ -100,8 +100,13 @@ type Register struct {
 }
 
 // Dump reads every register that can be read without changing anything, for a bug report. Those that clear when read are
-// left out.
+// left out. A closed port has no registers.
 func (p *Port) Dump() []Register {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
 	var out []Register
 	for _, r := range reg.All() {
 		switch r.Mode {

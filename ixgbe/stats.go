@@ -23,6 +23,7 @@ type statistics struct {
 	mu       sync.Mutex
 	counters []counter
 	total    map[string][]uint64 // by the statistic's name in package reg, by index
+	txBytes  uint64              // what Stats said last
 }
 
 // counter is one register, or a pair for 36 bits, and where it is added.
@@ -94,6 +95,7 @@ func (p *Port) clearStats(context.Context) error {
 	for _, sums := range s.total {
 		clear(sums)
 	}
+	s.txBytes = 0
 	return nil
 }
 
@@ -122,7 +124,7 @@ func (p *Port) Stats() nic.Stats {
 	sent := s.sum("tx_packets")
 	out := nic.Stats{
 		RxPackets: s.sum("rx_queue_packets"), RxBytes: s.sum("rx_queue_bytes"),
-		TxPackets: sent, TxBytes: s.sum("tx_bytes") - fcsLen*sent,
+		TxPackets: sent, TxBytes: s.bytesSent(),
 		RxMulticast: s.sum("rx_multicast"), RxBroadcast: s.sum("rx_broadcast"),
 		RxMissed: s.sum("rx_missed"), RxNoDesc: s.sum("rx_queue_dropped"),
 		RxCRCErrors: s.sum("rx_crc_errors"), RxLengthErrors: s.sum("rx_length_errors", "rx_undersize", "rx_fragments", "rx_oversize"),
@@ -131,6 +133,15 @@ func (p *Port) Stats() nic.Stats {
 	}
 	p.addQueues(&out)
 	return out
+}
+
+// bytesSent takes the FCS off the bytes sent, in 64 bits. Packets and bytes are not read at the same moment: a frame that is
+// sent in between has its bytes counted a look before its FCS is taken off, and the total must not go back for that.
+func (s *statistics) bytesSent() uint64 {
+	if all, fcs := s.sum("tx_bytes"), fcsLen*s.sum("tx_packets"); all > fcs {
+		s.txBytes = max(s.txBytes, all-fcs)
+	}
+	return s.txBytes
 }
 
 // addQueues adds what the driver itself counts.
