@@ -31,13 +31,15 @@ func (p *Port) stop() error {
 	ctx := context.Background()
 	p.started = false
 	p.silence()
-	var err error
-	if p.enabled {
-		err = p.stopQueues(ctx)
+	if p.enabled && p.Err() == nil {
 		p.maskInterrupts()
 	}
 	_, irqErr := p.fn.Interrupts(0, nil)
 	p.wakeAll(nil)
+	var err error
+	if p.enabled {
+		err = p.stopQueues(ctx)
+	}
 	if err != nil && p.enabled {
 		p.log.Warn("queues do not stop, switching bus mastering off", "err", err)
 		if busErr := p.stopBusMaster(); busErr != nil {
@@ -96,7 +98,8 @@ func (q *txQueue) drainAll() {
 	q.dropped[nic.TxLost].Add(uint64(lost))
 }
 
-// quarantine keeps the buffers that the card may still touch out of use until Close has reset it.
+// quarantine keeps the buffers that the card may still touch out of use until Close has reset it. Frames that were not
+// reported as sent count as lost here too.
 func (p *Port) quarantine() error {
 	n := 0
 	keep := func(b *mbuf.Buf) {
@@ -107,7 +110,9 @@ func (p *Port) quarantine() error {
 		n += q.drain(keep)
 	}
 	for _, q := range p.tx {
-		_, bufs := q.drain(keep)
+		q.Reclaim() // what was reported is nobody's any more
+		lost, bufs := q.drain(keep)
+		q.dropped[nic.TxLost].Add(uint64(lost))
 		n += bufs
 	}
 	p.heldBack += uint64(n)
