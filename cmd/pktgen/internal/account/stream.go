@@ -94,7 +94,6 @@ func (s *Stream) advance(seq uint64) {
 		s.forget(seq)
 		s.pushGap(gap{seq, s.counts.Unique})
 	}
-	s.seen[seq/64%(Window/64)] &^= 1 << (seq % 64) // what was Window numbers ago
 	s.seen[seq/64%(Window/64)] |= 1 << (seq % 64)
 	s.next = seq + 1
 }

@@ -90,7 +90,7 @@ func TestFramesAndNanosecondsComeBack(t *testing.T) {
 }
 
 func TestFullDiskLeavesWholeFrames(t *testing.T) {
-	for _, limit := range []int{0, 10, 24, 25, 39, 24 + 16 + 60, 100_000, bufferSize + 1000, 3*bufferSize - 7} {
+	for _, limit := range []int{0, 10, 24, 25, 39, 24 + 16 + 60, 24 + 76 - 1, 24 + 2*76 - 1, 100_000, bufferSize + 1000, 3*bufferSize - 7} {
 		d := &disk{limit: limit}
 		f, err := New("x", d)
 		if err != nil {

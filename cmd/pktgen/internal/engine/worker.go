@@ -60,7 +60,8 @@ type worker struct {
 	foreign  uint64
 	unsigned uint64
 	latest   int64       // the largest latency of all, ns
-	batch    []*mbuf.Buf // frames built for one Send
+	batch    []*mbuf.Buf // frames for one Send; the first kept of them are built
+	kept     int
 	recv     []*mbuf.Buf
 	scratch  []byte // a frame rebuilt for the capture
 
@@ -148,6 +149,7 @@ func (w *worker) run(ctx context.Context) (*report.Run, error) {
 		return nil, err
 	}
 	err := w.loop(ctx)
+	w.cache.FreeBulk(w.batch[:w.kept])
 	w.finish(err)
 	return w.result, errors.Join(err, w.cfg.Sink.End(w.result))
 }
@@ -272,7 +274,7 @@ func (w *worker) send(now int64) (int, error) {
 	if want == 0 {
 		return 0, nil
 	}
-	offered := w.fill(want, now)
+	offered := w.offer(want, now)
 	took := 0
 	if len(offered) > 0 {
 		took = w.tx.Send(offered)
@@ -284,29 +286,42 @@ func (w *worker) send(now int64) (int, error) {
 	first := w.sent
 	w.sent += uint64(took)
 	w.maxBurst = max(w.maxBurst, took)
+	w.kept = copy(w.batch, w.batch[took:w.kept]) // pointers: what the ring did not take is offered again
 	if err := w.captureSent(first, took, now); err != nil {
 		return took, err
 	}
 	if took == want {
 		return took, nil
 	}
-	w.cache.FreeBulk(offered[took:]) // built anew, with a new stamp, when they are offered again
-	return took, w.health()          // a port that is gone takes nothing, and looks like a full ring
+	return took, w.health() // a port that is gone takes nothing, and looks like a full ring
 }
 
-// fill builds want frames, or fewer when there are no buffers: then the ring is as good as full.
-func (w *worker) fill(want int, now int64) []*mbuf.Buf {
-	n := w.cache.AllocBulk(w.batch[:want])
-	for i, b := range w.batch[:n] {
+// offer has want frames ready, or fewer when there are no buffers: then the ring is as good as full. Frames that were kept
+// from the last time get a new stamp, and so a new number and time.
+func (w *worker) offer(want int, now int64) []*mbuf.Buf {
+	if want > w.kept {
+		w.stock(want)
+	}
+	offered := w.batch[:min(want, w.kept)]
+	for i, b := range offered {
+		w.build.Stamp(b.Bytes(), w.sent+uint64(i), now)
+	}
+	return offered
+}
+
+// stock makes frames of the template until want are kept.
+func (w *worker) stock(want int) {
+	n := w.kept + w.cache.AllocBulk(w.batch[w.kept:want])
+	for i, b := range w.batch[w.kept:n] {
 		room, err := b.Reserve(w.build.Len())
-		if err != nil { // the pool was made for this length: a bug, and the frame counts as not taken
-			w.cache.FreeBulk(w.batch[i:n])
-			return w.batch[:i]
+		if err != nil { // the pool was made for this length: a bug, and the frames count as not taken
+			w.cache.FreeBulk(w.batch[w.kept+i : n])
+			n = w.kept + i
+			break
 		}
 		mbuf.Copy(w.pool, &siteTemplate, room, w.build.Template())
-		w.build.Stamp(room, w.sent+uint64(i), now)
 	}
-	return w.batch[:n]
+	w.kept = n
 }
 
 // captureSent writes frames first … first+n-1 as they were sent at now. They are built once more: those that were sent

@@ -142,6 +142,7 @@ func TestStallWithinBudgetIsCaughtUpAndBeyondItIsSkipped(t *testing.T) {
 	}{
 		{8 * time.Microsecond, time.Millisecond, 0},
 		{time.Millisecond, time.Millisecond, 0},
+		{1500 * time.Microsecond, time.Millisecond, 50},
 		{100 * time.Millisecond, time.Millisecond, 9900},
 		{100 * time.Millisecond, 100 * time.Millisecond, 0},
 		{2 * time.Second, time.Millisecond, 199_900},
