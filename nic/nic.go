@@ -38,7 +38,8 @@ type Port interface {
 	// does not wait for the link (see Link). An error names what was refused and leaves the port stopped.
 	Start(ctx context.Context, cfg Config) error
 	// Stop ends traffic. When it returns nil every buffer is back in its pool; buffers that the card may still touch
-	// are quarantined (see mbuf.Pool), and the error says how many and why. Stop on a stopped port does nothing.
+	// are quarantined (see mbuf.Pool), and the error says how many and why. Stop on a stopped port does nothing. No call of
+	// a queue may be running; whoever sleeps on an armed one is woken.
 	Stop() error
 	// Close stops the port, resets the card, switches off its bus mastering and gives everything back.
 	Close() error
@@ -64,7 +65,8 @@ type RxQueue interface {
 	// Recv moves up to len(into) received frames into it and returns how many. Each entry is the head of a frame, whose
 	// segments follow by Next; the caller owns them all. It never waits and does not allocate.
 	Recv(into []*mbuf.Buf) int
-	// Arm asks for w to be woken at the next frame. It returns false when frames wait already: then do not sleep.
+	// Arm asks for w to be woken at the next frame. It returns false when frames wait already, or when none can come
+	// because the pool has no buffer for the ring: then do not sleep.
 	Arm(w *Waiter) bool
 }
 

@@ -26,19 +26,21 @@ const nearDeadline = int64(2 * time.Millisecond)
 //
 // One goroutine waits; any may wake. A wake that comes before the wait is not lost: the wait returns at once.
 type Waiter struct {
-	clk   clock.Clock
-	event *os.File
-	fd    int
-	woken atomic.Bool
-	fault atomic.Pointer[error] // see Fail
-	// closed keeps late wakes off a descriptor that may be another file's by now.
+	clk    clock.Clock
+	event  *os.File
+	fd     int
+	woken  atomic.Bool
+	fault  atomic.Pointer[error] // see Fail
 	closed atomic.Bool
 	buf    [8]byte
 
-	// The eventfd as the poller knows it, and one attempt to read it. os.File.Read would make an error value of each
-	// deadline that passes.
+	// The eventfd as the poller knows it, and what is done to it: one attempt to read it, which a sleep repeats, and one
+	// write. os.File.Read would make an error value of each deadline that passes. The poller keeps the descriptor open
+	// meanwhile, so that whoever wakes late does not write to another file which has the number by now.
 	raw     syscall.RawConn
 	attempt func(fd uintptr) (done bool)
+	look    func(fd uintptr)
+	poke    func(fd uintptr)
 	readErr error
 }
 
@@ -54,10 +56,14 @@ func NewWaiter(clk clock.Clock) (*Waiter, error) {
 	if w.raw, err = w.event.SyscallConn(); err != nil {
 		return nil, errors.Join(fmt.Errorf("make an eventfd to wait on: %w", err), w.event.Close())
 	}
-	w.attempt = func(uintptr) bool {
-		_, w.readErr = unix.Read(w.fd, w.buf[:])
+	w.attempt = func(fd uintptr) bool {
+		_, w.readErr = unix.Read(int(fd), w.buf[:])
 		return w.readErr != unix.EAGAIN
 	}
+	w.look = func(fd uintptr) { w.attempt(fd) }
+	one := []byte{0: 1, 7: 0}
+	// A full counter (EAGAIN) is as good as a written one: the sleeper wakes.
+	w.poke = func(fd uintptr) { _, _ = unix.Write(int(fd), one) }
 	return w, nil
 }
 
@@ -69,9 +75,7 @@ func (w *Waiter) Wake() {
 	if w.closed.Load() || w.woken.Swap(true) {
 		return
 	}
-	one := [8]byte{0: 1}
-	// A full counter (EAGAIN) is as good as a written one: the sleeper wakes.
-	_, _ = unix.Write(w.fd, one[:])
+	_ = w.raw.Control(w.poke) // an error says that it has been closed since
 }
 
 // Fail is Wake with the reason why there is nothing to wait for any more: a port that is gone says so to its sleepers. The
@@ -157,18 +161,17 @@ func (w *Waiter) reset() error {
 
 // take takes what there is off the eventfd, and says whether there was something.
 func (w *Waiter) take() (bool, error) {
-	if w.closed.Load() {
+	if w.raw.Control(w.look) != nil {
 		return false, errClosed
 	}
-	_, err := unix.Read(w.fd, w.buf[:])
-	switch err {
+	switch w.readErr {
 	case nil:
 		w.woken.Store(false)
 		return true, nil
 	case unix.EAGAIN, unix.EINTR:
 		return false, nil
 	}
-	return false, fmt.Errorf("read eventfd: %w", err)
+	return false, fmt.Errorf("read eventfd: %w", w.readErr)
 }
 
 // waitVirtual lets time pass, event by event, until one of them wakes the Waiter.
