@@ -23,7 +23,7 @@ import (
 // Multi-queue segfault from a wrong stride (ixy 30).
 func TestNICCore01_EveryQueueHasItsOwnRegisters(t *testing.T) {
 	r := newRig(t, rigConfig{})
-	r.start(nic.Config{RxQueues: 64, TxQueues: 64, RxDesc: 64, TxDesc: 128, Pool: r.pool(mbuf.Config{Buffers: 16384})})
+	r.start(nic.Config{RxQueues: 64, TxQueues: 64, RxDesc: 64, TxDesc: 128, Pool: r.pool(mbuf.Config{Buffers: 6144})})
 	rings := map[uint64]string{}
 	for i := range 64 {
 		for name, q := range map[string]struct{ lo, hi, length uint64 }{
@@ -115,7 +115,7 @@ func TestNICCore04_RingBelow64IsRefused(t *testing.T) {
 // RX DMA corruption: DCA_RXCTRL bit 12 comes up set (Snabb 524).
 func TestNICCore05_RelaxedOrderBitIsCleared(t *testing.T) {
 	r := newRig(t, rigConfig{})
-	r.start(nic.Config{RxQueues: 64, RxDesc: 64, Pool: r.pool(mbuf.Config{Buffers: 16384})})
+	r.start(nic.Config{RxQueues: 64, RxDesc: 64, Pool: r.pool(mbuf.Config{Buffers: 6144})})
 	for i := range 64 {
 		if v := r.cards[0].Peek(reg.DCA_RXCTRL(i)); v&(1<<12) != 0 {
 			t.Errorf("DCA_RXCTRL(%d) is %#x", i, v)
@@ -128,7 +128,7 @@ func TestNICCore05_RelaxedOrderBitIsCleared(t *testing.T) {
 func TestNICCore06_FullQueuesDrop(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		r := newRig(t, rigConfig{})
-		r.start(nic.Config{RxQueues: 20, RxDesc: 64, BlockWhenFull: block, Pool: r.pool(mbuf.Config{Buffers: 16384})})
+		r.start(nic.Config{RxQueues: 20, RxDesc: 64, BlockWhenFull: block, Pool: r.pool(mbuf.Config{Buffers: 6144})})
 		for i := range 20 {
 			if v := r.cards[0].Peek(reg.SRRCTL(i)); v&(1<<28) != 0 == block {
 				t.Errorf("BlockWhenFull %v: SRRCTL(%d) is %#x", block, i, v)
@@ -141,7 +141,7 @@ func TestNICCore06_FullQueuesDrop(t *testing.T) {
 // Drops were counted for queue 0 alone (Snabb 1443).
 func TestNICCore07_DropsOfEveryQueueAreCounted(t *testing.T) {
 	r := newRig(t, rigConfig{})
-	r.start(nic.Config{RxQueues: 16, RxDesc: 64, Pool: r.pool(mbuf.Config{Buffers: 16384})})
+	r.start(nic.Config{RxQueues: 16, RxDesc: 64, Pool: r.pool(mbuf.Config{Buffers: 6144})})
 	want := uint64(0)
 	for i := range 16 {
 		r.cards[0].Preset(reg.QPRDC(i), uint64(1)<<i)
@@ -236,7 +236,7 @@ func TestNICCore09_CorrectionsAreOf64Bits(t *testing.T) {
 // Surprise removal reads all ones: endless recursion (DPDK 2d04b9e856).
 func TestNICCore10_RemovalEndsEveryLoop(t *testing.T) {
 	r := newRig(t, rigConfig{})
-	r.start(nic.Config{RxQueues: 64, TxQueues: 64, Pool: r.pool(mbuf.Config{Buffers: 65536})})
+	r.start(nic.Config{RxQueues: 64, TxQueues: 64, RxDesc: 64, TxDesc: 64, Pool: r.pool(mbuf.Config{Buffers: 6144})})
 	reads := 0
 	r.fns[0].onRead = func(uint32) { reads++ }
 	r.cards[0].Remove()

@@ -111,7 +111,7 @@ func (r *rig) pool(cfg mbuf.Config) *mbuf.Pool {
 	r.Helper()
 	cfg.Space = r.space
 	if cfg.Buffers == 0 {
-		cfg.Buffers = 2048
+		cfg.Buffers = 1024
 	}
 	p, err := mbuf.NewPool(cfg)
 	if err != nil {

@@ -167,7 +167,8 @@ func (q *rxQueue) piece() (frame *mbuf.Buf, bytes uint32) {
 	q.advance(1)
 
 	length := uint32(hi>>32) & 0xffff
-	if length > q.room {
+	// A part of no bytes would let a card that never ends a frame take every buffer there is.
+	if length > q.room || length == 0 && hi&reg.RXD_EOP == 0 {
 		length, q.partialBad = 0, true
 	}
 	b.Received(length, lo&rxInfo|uint64(q.slowFlags(hi)))
@@ -280,7 +281,8 @@ func (q *rxQueue) Arm(w *nic.Waiter) bool {
 	if uint32(len(q.ring))-1-q.filled > 0 {
 		q.refill() // sleeping with a ring that is not full invites drops
 	}
-	if q.done() || q.dead.Load() {
+	// A ring without a buffer receives nothing: nobody would wake who slept on it, not even once there are buffers again.
+	if q.filled == 0 || q.done() || q.dead.Load() {
 		return false
 	}
 	q.sleep.arm(w)

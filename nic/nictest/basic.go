@@ -85,7 +85,7 @@ func testBursts(r *run) {
 	r.startBoth(nic.Config{})
 	pool := r.pool(mbuf.Config{})
 	var all [][]byte
-	for n := 1; n <= 257; n++ {
+	for n := 1; n <= 257; n += 256 / few(256) {
 		frames := r.frames(r.B, n, 60+n%50)
 		r.send(r.A.Tx(0), r.buildAll(pool, frames)...)
 		r.check(r.receive(r.B.Rx(0), n, n), frames)
@@ -108,8 +108,8 @@ func testRingSizes(r *run) {
 		r.start(r.A, nic.Config{TxDesc: size, RxDesc: other, Pool: tx})
 		r.start(r.B, nic.Config{RxDesc: size, TxDesc: other, Pool: rx})
 		r.up()
-		// Three times round, in steps that divide nothing.
-		for sent := 0; sent < 3*size; {
+		// Round and round, in steps that divide nothing.
+		for sent := 0; sent < few(12)*size/4; {
 			n := min(37, size-1)
 			frames := r.frames(r.B, n, 64)
 			r.send(r.A.Tx(0), r.buildAll(tx, frames)...)

@@ -11,7 +11,7 @@ import (
 // testManyQueues sends on every queue and finds everything again, on the queues that RSS reaches.
 func testManyQueues(r *run) {
 	i := r.A.Info()
-	pool := r.pool(mbuf.Config{Buffers: 16384})
+	pool := r.pool(mbuf.Config{Buffers: 14000})
 	for _, n := range []int{1, 2, 4, 16, 64} {
 		if n > i.TxQueues || n > i.RxQueues {
 			continue
@@ -96,9 +96,9 @@ func (r *run) rss(cfg nic.RSSConfig, key []byte, queueOf func(hash uint32, queue
 	if queues < 2 {
 		return
 	}
-	pool := r.pool(mbuf.Config{Buffers: 16384})
-	r.start(r.A, nic.Config{Pool: pool})
-	r.start(r.B, nic.Config{Pool: pool, RxQueues: queues, RSS: cfg, Offloads: i.Offloads & nic.RxRSSHash})
+	pool := r.pool(mbuf.Config{Buffers: 4096})
+	r.start(r.A, nic.Config{Pool: pool, RxDesc: 64})
+	r.start(r.B, nic.Config{Pool: pool, RxQueues: queues, RxDesc: 256, RSS: cfg, Offloads: i.Offloads & nic.RxRSSHash})
 	r.up()
 	flows := make([]flow, 60)
 	want := make([][]expected, queues)
@@ -106,7 +106,7 @@ func (r *run) rss(cfg nic.RSSConfig, key []byte, queueOf func(hash uint32, queue
 	for k := range flows {
 		flows[k] = makeFlow(k, k%2 == 1, [...]uint8{protoUDP, protoTCP}[k/2%2])
 	}
-	for k := range 5 * len(flows) {
+	for k := range few(5) * len(flows) {
 		f := flows[k*7%len(flows)]
 		e := expected{frame: r.packet(r.B, f, k%40)}
 		e.hash, e.hashed = f.hash(key, types)
@@ -173,8 +173,8 @@ func (r *run) twoQueues(n int, block bool) (flows [2]flow, ok bool) {
 	if r.A.Info().RSSQueues < 2 {
 		return flows, false
 	}
-	r.start(r.A, nic.Config{Pool: r.pool(mbuf.Config{Buffers: 8192}), TxDesc: 512})
-	r.start(r.B, nic.Config{RxQueues: 2, RxDesc: n, BlockWhenFull: block, Pool: r.pool(mbuf.Config{Buffers: 8192})})
+	r.start(r.A, nic.Config{Pool: r.pool(mbuf.Config{Buffers: 2048}), TxDesc: 512})
+	r.start(r.B, nic.Config{RxQueues: 2, RxDesc: n, BlockWhenFull: block, Pool: r.pool(mbuf.Config{Buffers: 2048})})
 	r.up()
 	for i, found := 0, [2]bool{}; !found[0] || !found[1]; i++ {
 		f := makeFlow(i, false, protoUDP)

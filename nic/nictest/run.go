@@ -93,7 +93,7 @@ func (r *run) pool(cfg mbuf.Config) *mbuf.Pool {
 		cfg.Name = fmt.Sprintf("pool %d", len(r.pools))
 	}
 	if cfg.Buffers == 0 {
-		cfg.Buffers = 2048
+		cfg.Buffers = 1536
 	}
 	p, err := r.NewPool(cfg)
 	if err != nil {
@@ -101,6 +101,14 @@ func (r *run) pool(cfg mbuf.Config) *mbuf.Pool {
 	}
 	r.pools = append(r.pools, p)
 	return p
+}
+
+// few is how often to do something: n times, or less often in builds that check every access and so take long.
+func few(n int) int {
+	if raceBuild || mbuf.Checking {
+		return max(2, n/5)
+	}
+	return n
 }
 
 // exactPool has n buffers, none of them reserved for anything.

@@ -116,7 +116,7 @@ func testNoLostWake(r *run) {
 	pool := r.pool(mbuf.Config{})
 	w := r.waiter()
 	rng := rand.New(rand.NewPCG(7, 7))
-	for k := range 400 {
+	for k := range few(400) {
 		frames := r.frames(r.B, 1+rng.IntN(3), 60+rng.IntN(200))
 		for _, f := range frames {
 			r.later(time.Duration(rng.IntN(3000)), pool, f)
