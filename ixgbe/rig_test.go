@@ -268,6 +268,7 @@ type function struct {
 	// onWrite32 is told the value too, onRead comes before each read.
 	onWrite32 func(off, v uint32)
 	onRead    func(off uint32)
+	read      func(off, v uint32) uint32 // what a read returns instead of v
 	resets    int
 	closed    int
 }
@@ -299,7 +300,11 @@ func (b *hookedBAR) Read32(off uint32) uint32 {
 	if b.f.onRead != nil {
 		b.f.onRead(off)
 	}
-	return b.f.Card.Read32(off)
+	v := b.f.Card.Read32(off)
+	if b.f.read != nil {
+		v = b.f.read(off, v)
+	}
+	return v
 }
 
 func (b *hookedBAR) Write32(off, v uint32) {
