@@ -94,24 +94,40 @@ func Open(ctx context.Context, uris ...string) ([]nic.Port, io.Closer, error) {
 // scheme is a kind of card.
 type scheme struct {
 	name  string // with the colon
-	usage string
+	usage string // in a line
+	more  string // parameters, a line each
 	open  func(ctx context.Context, opt Options, s *Set, names []name) error
 }
 
 func schemes() []scheme {
 	return []scheme{
-		{"sim:", "two software 82599s on one wire; sim:a and sim:b are its ends; " + simUsage(), openSim},
-		{"null:", "the 82599 driver on a card that only says \"done\": ?rx=" + fmt.Sprint(nullFrame) + " (bytes a frame), to measure the driver", openNull},
+		{"sim:", "two software 82599s on one 10 Gb/s wire; sim:a and sim:b are its ends", simUsage(), openSim},
+		{"null:", "the 82599 driver on a card that only says \"done\", to measure the driver", fmt.Sprintf("%-17s bytes of each received frame, without FCS (%d)\n", "rx", nullFrame), openNull},
 	}
 }
 
-// Schemes returns what Open understands, a line each, for help texts.
+// Schemes returns what Open understands, for help texts: a line for each kind of card, and below it, indented, one for each
+// parameter.
 func Schemes() []string {
 	var out []string
 	for _, s := range schemes() {
-		out = append(out, fmt.Sprintf("%-7s %s", s.name, s.usage))
+		out = append(out, s.line())
+		for more := range strings.Lines(s.more) {
+			out = append(out, "  ?"+strings.TrimSuffix(more, "\n"))
+		}
 	}
 	return out
+}
+
+func (s *scheme) line() string { return fmt.Sprintf("%-7s %s", s.name, s.usage) }
+
+// kinds lists what Open understands without parameters, for errors.
+func kinds() string {
+	var b strings.Builder
+	for _, s := range schemes() {
+		b.WriteString("\n  " + s.line())
+	}
+	return b.String()
 }
 
 // name is a URI taken apart.
@@ -176,9 +192,9 @@ func parseOne(uri string) (*scheme, name, error) {
 // unknown is the error for a name that no scheme takes, with those that there are.
 func unknown(uri string) error {
 	if looksLikePCI(uri) {
-		return fmt.Errorf("device %q: PCI devices cannot be opened yet; known are:\n  %s", uri, strings.Join(Schemes(), "\n  "))
+		return fmt.Errorf("device %q: PCI devices cannot be opened yet; known are:%s", uri, kinds())
 	}
-	return fmt.Errorf("device %q: unknown kind; known are:\n  %s", uri, strings.Join(Schemes(), "\n  "))
+	return fmt.Errorf("device %q: unknown kind; known are:%s", uri, kinds())
 }
 
 // looksLikePCI says whether uri is a PCI address, 0000:03:00.0 or 03:00.0.

@@ -22,7 +22,8 @@ import (
 var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 func simUsage() string {
-	return "?clock=virtual (exact, as fast as the processor), ?mode=threaded; of the wire: " + link.Usage()
+	return fmt.Sprintf("%-17s real, or exact and as fast as the processor allows (virtual)\n", "clock") +
+		fmt.Sprintf("%-17s who steps the cards: inline, whoever uses them; or a goroutine (threaded)\n", "mode") + link.Usage()
 }
 
 // simConfig is what the parameters of sim: say.
