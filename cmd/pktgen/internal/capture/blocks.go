@@ -19,17 +19,17 @@ type blocks struct {
 	order  binary.ByteOrder
 	left   int64 // of the block that is being handed on
 	broken bool  // the lengths make no sense: hand on what there is, pcapgo will say so
-	stamps []stamp
-}
 
-// stamp is what a packet block says: units of its interface's resolution since 1970.
-type stamp struct{ units uint64 }
+	// units is the stamp of the latest packet block, in units of its interface's resolution since 1970. It belongs to the
+	// packet that pcapgo returns next: it has no block beyond that one yet, because it asks for more only when it has
+	// nothing left, and gets one block at most.
+	units uint64
+}
 
 // Block types that are packets, and how a block begins.
 const (
 	blockSection  = 0x0a0d0d0a
 	blockOld      = 2
-	blockSimple   = 3
 	blockEnhanced = 6
 
 	blockHead   = 8  // type and length
@@ -79,21 +79,9 @@ func (b *blocks) begin() {
 	case blockEnhanced, blockOld:
 		head, _ = b.from.Peek(packetHead)
 		if len(head) == packetHead {
-			b.stamps = append(b.stamps, stamp{uint64(b.order.Uint32(head[12:]))<<32 | uint64(b.order.Uint32(head[16:]))})
+			b.units = uint64(b.order.Uint32(head[12:]))<<32 | uint64(b.order.Uint32(head[16:]))
 		}
-	case blockSimple:
-		b.stamps = append(b.stamps, stamp{})
 	}
-}
-
-// next takes the stamp of the packet that pcapgo has just returned.
-func (b *blocks) next() (s stamp, ok bool) {
-	if b.broken || len(b.stamps) == 0 {
-		return s, false
-	}
-	s = b.stamps[0]
-	b.stamps = append(b.stamps[:0], b.stamps[1:]...)
-	return s, true
 }
 
 // binaryTime converts a stamp of an interface whose unit is 2⁻ᵏ s, rounded down to a nanosecond.

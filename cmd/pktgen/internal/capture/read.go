@@ -198,12 +198,11 @@ func (r *Reader) Next() (Record, error) {
 
 // stamp is when a packet of a pcapng file was captured.
 func (r *Reader) stamp(ci gopacket.CaptureInfo) (time.Time, error) {
-	s, ok := r.blocks.next()
 	i, err := r.ng.Interface(ci.InterfaceIndex)
-	if err != nil || !ok || ci.Timestamp.IsZero() || !i.TimestampResolution.Binary() {
+	if err != nil || r.blocks.broken || ci.Timestamp.IsZero() || !i.TimestampResolution.Binary() {
 		return ci.Timestamp, err
 	}
-	return binaryTime(s.units, i), nil
+	return binaryTime(r.blocks.units, i), nil
 }
 
 // offset is how far the file has been understood, bytes of its uncompressed form.

@@ -186,26 +186,59 @@ func TestPcapngSectionsInterfacesAndResolutions(t *testing.T) {
 			enhanced(o, 2, 4<<10|512, 9000, frame(62)),                           // 2⁻¹⁰: 4.5 s, cut
 			enhanced(o, 3, 5_000_000, 63, frame(63)),                             // not Ethernet
 			iface(o, 1, 0, 0x80|32), enhanced(o, 4, 6<<32|15<<28, 64, frame(64)), // 2⁻³²: 6.9375 s
-			iface(o, 1, 0, 12), enhanced(o, 5, 7_000_000_001_999, 65, frame(65)), // 10⁻¹²: 7.000000001 s
+			iface(o, 1, 0, 0x80|60), enhanced(o, 5, 6<<60|15<<56, 66, frame(66)), // 2⁻⁶⁰: 6.9375 s
+			iface(o, 1, 0, 12), enhanced(o, 6, 7_000_000_001_999, 65, frame(65)), // 10⁻¹²: 7.000000001 s
 			section(other), iface(other, 1, 21, 0),
 			simple(other, 20, frame(20)),
 			simple(other, 500, frame(21)), // cut by the interface's snap length
 		)
 		recs, r, err := all(packed(file))
-		if err != nil || len(recs) != 8 || r.Format() != "pcapng" {
+		if err != nil || len(recs) != 9 || r.Format() != "pcapng" {
 			t.Fatalf("%s: %d records, %v", name, len(recs), err)
 		}
 		for i, want := range []struct {
 			caplen, length int
 			ns             int64
 			link           int
-		}{{60, 60, 2_000_001_000, 1}, {61, 61, 3_000_000_001, 1}, {62, 9000, 4_500_000_000, 1}, {63, 63, 5_000_000_000, 113}, {64, 64, 6_937_500_000, 1}, {65, 65, 7_000_000_001, 1}, {20, 20, 0, 1}, {21, 500, 0, 1}} {
+		}{{60, 60, 2_000_001_000, 1}, {61, 61, 3_000_000_001, 1}, {62, 9000, 4_500_000_000, 1}, {63, 63, 5_000_000_000, 113}, {64, 64, 6_937_500_000, 1}, {66, 66, 6_937_500_000, 1}, {65, 65, 7_000_000_001, 1}, {20, 20, 0, 1}, {21, 500, 0, 1}} {
 			got := recs[i]
 			if !bytes.Equal(got.Data, frame(want.caplen)) || got.Length != want.length || int(got.Link) != want.link {
 				t.Errorf("%s: record %d is %+v", name, i, got)
 			}
 			if want.ns == 0 != got.At.IsZero() || want.ns != 0 && got.At.UnixNano() != want.ns {
 				t.Errorf("%s: record %d is stamped %v", name, i, got.At)
+			}
+		}
+	}
+}
+
+// Simple packets have no stamp; those behind them keep their own.
+func TestBinaryStampsBehindSimplePackets(t *testing.T) {
+	o := orders["big"]
+	recs, _, err := all(join(section(o), iface(o, 1, 0, 0x80|10), simple(o, 20, frame(20)), enhanced(o, 0, 3<<10|256, 30, frame(30)), simple(o, 21, frame(21)), enhanced(o, 0, 4<<10|1, 31, frame(31))))
+	if err != nil || len(recs) != 4 || recs[1].At.UnixNano() != 3_250_000_000 || recs[3].At.UnixNano() != 4_000_976_562 {
+		t.Errorf("%v: %v", err, recs)
+	}
+}
+
+// A file may be long; what is bounded is a single packet.
+func TestLongFilesAreReadToTheirEnd(t *testing.T) {
+	o := orders["little"]
+	big := frame(60_000)
+	one, ng := pcapPacket(o, 1, 2, 60_000, 60_000, big), enhanced(o, 0, 1, 60_000, big)
+	for name, file := range map[string][]byte{"pcap": join(pcapHead(o, magicNano, 1), bytes.Repeat(one, 600)), "pcapng": join(section(o), iface(o, 1, 0, 0), bytes.Repeat(ng, 600))} {
+		for _, zip := range []bool{false, true} {
+			in := file
+			if zip {
+				in = packed(file)
+			}
+			r, err := NewReader(name, bytes.NewReader(in))
+			n := 0
+			for ; err == nil; n++ {
+				_, err = r.Next()
+			}
+			if n != 601 || err != io.EOF {
+				t.Errorf("%s: %v after %d packets", name, err, n-1)
 			}
 		}
 	}

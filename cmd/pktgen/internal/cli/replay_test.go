@@ -158,6 +158,7 @@ func TestEveryLengthComesBackOrIsCounted(t *testing.T) {
 	add(macControl(pause, 1), false)
 	add(macControl(pause, 0x0101), false) // priority pause
 	add(macControl([6]byte{2, 0, 0, 0, 0, 9}, 2), false)
+	add(macControl([6]byte{0x01, 0x80, 0xc2, 0, 0, 2}, 1), false)
 	in, out := record(t, shots...), filepath.Join(t.TempDir(), "out.pcap")
 	r, code, log := try(t, "--pcap-rx", out, "--max-loss", "0", in, virtual)
 	if code != OK {
@@ -172,7 +173,7 @@ func TestEveryLengthComesBackOrIsCounted(t *testing.T) {
 			t.Errorf("frame %d of %d bytes came back as %d others", i, len(want[i]), len(got[i].data))
 		}
 	}
-	if r.NotSent != (report.NotSent{TooShort: 14, TooLong: 5}) || r.Tx.Padded != 46 || r.Tx.Pause != 2 || r.Tx.MACControl != 1 || r.Missing != 0 {
+	if r.NotSent != (report.NotSent{TooShort: 14, TooLong: 5}) || r.Tx.Padded != 46 || r.Tx.Pause != 2 || r.Tx.MACControl != 2 || r.Missing != 0 {
 		t.Errorf("%+v %+v %d", r.NotSent, r.Tx, r.Missing)
 	}
 }
@@ -256,16 +257,19 @@ func TestRunRecordedAndReplayed(t *testing.T) {
 	if code := a.main(context.Background(), []string{"run", "-r", "333333pps", "-n", "5000", "-s", "200", "--seed", "7", "--pcap-tx", first, virtual}); code != OK {
 		t.Fatal(code)
 	}
-	if _, code, log := try(t, "--pcap-tx", second, first, virtual); code != OK {
-		t.Fatal(code, log)
-	}
-	want, got := playback(t, first), playback(t, second)
-	if len(want) != 5000 || len(got) != 5000 {
-		t.Fatal(len(want), len(got))
-	}
-	for i := range want {
-		if want[i].at != got[i].at || !bytes.Equal(want[i].data, got[i].data) {
-			t.Fatalf("frame %d is another", i)
+	want := playback(t, first)
+	for _, timing := range [][]string{nil, {"-r", "max", "-b", "250"}} { // the latter with frames that wait for the ring
+		if _, code, log := try(t, append(timing, "--pcap-tx", second, first, virtual)...); code != OK {
+			t.Fatal(code, log)
+		}
+		got := playback(t, second)
+		if len(want) != 5000 || len(got) != 5000 {
+			t.Fatal(len(want), len(got))
+		}
+		for i := range want {
+			if timing == nil && want[i].at != got[i].at || !bytes.Equal(want[i].data, got[i].data) {
+				t.Fatalf("%v: frame %d is another", timing, i)
+			}
 		}
 	}
 }
