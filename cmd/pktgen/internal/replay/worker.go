@@ -107,16 +107,13 @@ func newWorker(cfg Config, ports []engine.Port, pool *mbuf.Pool, longest int) (*
 		bufs: make([]*mbuf.Buf, 0, cfg.Burst), info: make([]framed, 0, cfg.Burst),
 	}
 	var err error
-	w.start, w.wall = w.clk.Nanos(), w.clk.Now()
-	if w.times, err = newSchedule(cfg.Timing, w.start, cfg.Tx.Link().Speed); err != nil {
+	if w.times, err = newSchedule(cfg.Timing, 0, cfg.Tx.Link().Speed); err != nil {
 		return nil, fmt.Errorf("%w: %w", engine.ErrConfig, err)
 	}
 	if w.waiter, err = nic.NewWaiter(cfg.Clock); err != nil {
 		return nil, err
 	}
 	w.cache = pool.NewCache()
-	w.nextHouse = w.start + houseEvery
-	w.ticks = newTicker(w.start, int64(cfg.Interval))
 	w.file.Format, w.file.Compressed = cfg.File.src.format, cfg.File.src.compressed
 	w.result = w.describe()
 	return w, nil
@@ -139,6 +136,7 @@ func (w *worker) run(ctx context.Context) (*report.Replay, error) {
 	if err := w.cfg.Sink.Start(w.result); err != nil {
 		return nil, err
 	}
+	w.begin()
 	err := w.loop(ctx)
 	for _, b := range w.bufs { // an error, or an interruption
 		b.Free()
@@ -146,6 +144,14 @@ func (w *worker) run(ctx context.Context) (*report.Replay, error) {
 	err = errors.Join(err, w.failure)
 	w.finish(err)
 	return w.result, errors.Join(err, w.cfg.Sink.End(w.result))
+}
+
+// begin fixes the start: now, so that nothing before it counts.
+func (w *worker) begin() {
+	w.start, w.wall = w.clk.Nanos(), w.clk.Now()
+	w.times.start = w.start
+	w.nextHouse = w.start + houseEvery
+	w.ticks = newTicker(w.start, int64(w.cfg.Interval))
 }
 
 // loop sends until the file ends, then receives for the drain.
