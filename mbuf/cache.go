@@ -16,6 +16,7 @@ type Cache struct {
 	nviews int
 	batch  int // views that are taken from the pool at a time
 	closed bool
+	copied [cacheSites]localCopies
 }
 
 // NewCache returns a cache whose allocations are Normal.
@@ -85,6 +86,7 @@ func (c *Cache) refill() bool {
 		return false
 	}
 	c.mag.n = 0
+	c.tellCopies()
 	if c.spare.n > 0 {
 		c.mag, c.spare = c.spare, c.mag
 		c.n = c.mag.n
@@ -222,6 +224,7 @@ func (c *Cache) spill() {
 
 // Flush gives everything that the cache holds to the pool.
 func (c *Cache) Flush() {
+	c.tellCopies()
 	c.mag.n, c.n = c.n, 0
 	if c.mag.n > 0 {
 		c.mag = c.pool.deposit(c.mag)

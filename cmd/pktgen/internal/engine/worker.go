@@ -319,7 +319,7 @@ func (w *worker) stock(want int) {
 			n = w.kept + i
 			break
 		}
-		mbuf.Copy(w.pool, &siteTemplate, room, w.build.Template())
+		w.cache.Copy(&siteTemplate, room, w.build.Template())
 	}
 	w.kept = n
 }
