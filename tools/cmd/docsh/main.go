@@ -87,6 +87,11 @@ func run(b docsh.Block, limit time.Duration) error {
 	// A block that says `make test` would run itself for ever: the Makefile looks at this variable.
 	env := append(os.Environ(), "BAREWIRE_DOCS=1")
 	err := docsh.Run(ctx, ".", env, b, &out)
+	for try := 2; err != nil && try <= b.Tries && ctx.Err() == nil; try++ {
+		fmt.Printf("     %s: %v: try %d of %d\n", b, err, try, b.Tries)
+		out.Reset()
+		err = docsh.Run(ctx, ".", env, b, &out)
+	}
 	word := "ok  "
 	if err != nil {
 		word = "FAIL"

@@ -7,7 +7,9 @@
 //	```sh guest      runs in CI where a virtual machine can be booted
 //	```sh hardware   needs a real card; nobody here runs it
 //
-// and any other fence that names a shell is an error: a reader could not know whether the block works.
+// `sh ci realtime` is `sh ci` for a block that keeps time with the machine's clock, and that a machine which stands still for
+// a moment makes fail: it gets three tries. Any other fence that names a shell is an error: a reader could not know whether the
+// block works.
 package docsh
 
 import (
@@ -28,7 +30,12 @@ type Block struct {
 	Line int    // of the first line of the script, from 1
 	Kind string // "ci", "guest" or "hardware"
 	Text string
+	// Tries is how often the block may be run until it succeeds.
+	Tries int
 }
+
+// realtimeTries is Tries of a block that keeps real time.
+const realtimeTries = 3
 
 func (b Block) String() string { return fmt.Sprintf("%s:%d", b.File, b.Line) }
 
@@ -64,7 +71,7 @@ func Find(file string, r io.Reader) ([]Block, error) {
 			continue
 		}
 		if in.kind != "" {
-			blocks = append(blocks, Block{file, in.line + 1, in.kind, text.String()})
+			blocks = append(blocks, Block{file, in.line + 1, in.kind, text.String(), in.tries})
 		}
 		in = nil
 	}
@@ -84,6 +91,7 @@ type fence struct {
 	indent int
 	info   []string
 	kind   string // when it is a shell block
+	tries  int
 	line   int
 }
 
@@ -110,8 +118,12 @@ func (f *fence) check() error {
 	if len(f.info) == 0 || !shells[strings.ToLower(f.info[0])] {
 		return nil
 	}
+	f.tries = 1
+	if len(f.info) == 3 && f.info[1] == "ci" && f.info[2] == "realtime" {
+		f.tries, f.info = realtimeTries, f.info[:2]
+	}
 	if f.info[0] != "sh" || len(f.info) != 2 || !kinds[f.info[1]] {
-		return fmt.Errorf("a shell block fenced %q: write `sh ci`, `sh guest` or `sh hardware`", strings.Join(f.info, " "))
+		return fmt.Errorf("a shell block fenced %q: write `sh ci`, `sh ci realtime`, `sh guest` or `sh hardware`", strings.Join(f.info, " "))
 	}
 	f.kind = f.info[1]
 	return nil

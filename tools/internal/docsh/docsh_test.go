@@ -37,12 +37,16 @@ func TestBlocksAreFound(t *testing.T) {
 		"```text",            // 22
 		"sh",                 // 23
 		"```",                // 24
+		"```sh ci realtime",  // 25
+		"sleep 1",            // 26
+		"```",                // 27
 	}, "\n")
 	got, err := Find("d.md", strings.NewReader(doc))
 	want := []Block{
-		{"d.md", 3, "ci", "echo one\n"},
-		{"d.md", 10, "hardware", "run\n  it\n"},
-		{"d.md", 14, "guest", "cat <<E\n```sh\n~~~\n"},
+		{"d.md", 3, "ci", "echo one\n", 1},
+		{"d.md", 10, "hardware", "run\n  it\n", 1},
+		{"d.md", 14, "guest", "cat <<E\n```sh\n~~~\n", 1},
+		{"d.md", 26, "ci", "sleep 1\n", 3},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, %v\nwant %q", got, err, want)
@@ -50,7 +54,7 @@ func TestBlocksAreFound(t *testing.T) {
 }
 
 func TestShellFenceThatSaysNothingIsAnError(t *testing.T) {
-	for _, info := range []string{"sh", "bash", "shell", "console", "sh CI", "sh ci guest", "bash ci", "sh laptop"} {
+	for _, info := range []string{"sh", "bash", "shell", "console", "sh CI", "sh ci guest", "bash ci", "sh laptop", "sh guest realtime", "sh ci fast"} {
 		_, err := Find("d.md", strings.NewReader("x\n```"+info+"\nls\n```\n"))
 		if err == nil || !strings.HasPrefix(err.Error(), "d.md:2: ") {
 			t.Errorf("%q: got %v", info, err)
@@ -64,7 +68,7 @@ func TestShellFenceThatSaysNothingIsAnError(t *testing.T) {
 func runText(t *testing.T, text string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := Run(t.Context(), t.TempDir(), os.Environ(), Block{"d.md", 40, "ci", text}, &out)
+	err := Run(t.Context(), t.TempDir(), os.Environ(), Block{"d.md", 40, "ci", text, 1}, &out)
 	return out.String(), err
 }
 
@@ -95,7 +99,7 @@ func TestBlockThatHangsIsEnded(t *testing.T) {
 	done := make(chan error)
 	var out bytes.Buffer
 	go func() {
-		done <- Run(ctx, dir, os.Environ(), Block{"d.md", 1, "ci", "echo > began; sleep 1000 & wait"}, &out)
+		done <- Run(ctx, dir, os.Environ(), Block{"d.md", 1, "ci", "echo > began; sleep 1000 & wait", 1}, &out)
 	}()
 	for { // it has begun before it is ended
 		if _, err := os.Stat(filepath.Join(dir, "began")); err == nil {
