@@ -167,8 +167,7 @@ func (q *rxQueue) piece() (frame *mbuf.Buf, bytes uint32) {
 	q.advance(1)
 
 	length := uint32(hi>>32) & 0xffff
-	// A part of no bytes would let a card that never ends a frame take every buffer there is.
-	if length > q.room || length == 0 && hi&reg.RXD_EOP == 0 {
+	if length > q.room {
 		length, q.partialBad = 0, true
 	}
 	b.Received(length, lo&rxInfo|uint64(q.slowFlags(hi)))
@@ -184,7 +183,8 @@ func (q *rxQueue) piece() (frame *mbuf.Buf, bytes uint32) {
 		q.partialBad = true
 	}
 	if hi&reg.RXD_EOP == 0 {
-		if q.partialBad {
+		// Parts of no bytes would let a card that never ends a frame take every buffer there is.
+		if q.partialBad = q.partialBad || length == 0; q.partialBad {
 			q.dropSegments()
 		}
 		return nil, 0
