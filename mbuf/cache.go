@@ -244,7 +244,7 @@ func (c *Cache) Close() {
 	if c.closed {
 		return
 	}
-	c.closed, c.size = true, 0
+	c.closed, c.size, c.batch = true, 0, 1 // views too are taken one by one from here on: nobody would give the rest back
 	c.pool.mu.Lock()
 	c.pool.caches--
 	c.pool.mu.Unlock()

@@ -39,6 +39,9 @@ type localCopies struct {
 func (c *Cache) Copy(site *Site, dst, src []byte) int {
 	n := copy(dst, src)
 	for i := range c.copied {
+		if c.closed {
+			break // nobody would tell the pool
+		}
 		l := &c.copied[i]
 		if l.site == nil {
 			l.site = site
