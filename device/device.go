@@ -186,6 +186,11 @@ func parseOne(uri string) (*scheme, name, error) {
 	if err != nil {
 		return nil, name{}, fmt.Errorf("device %q: parameters %q: %w: write them as key=value&key=value", uri, query, err)
 	}
+	for key, values := range q {
+		if len(values) > 1 {
+			return nil, name{}, fmt.Errorf("device %q: parameter %q is given %d times: give it once", uri, key, len(values))
+		}
+	}
 	return &all[i], name{uri: uri, rest: rest, query: q}, nil
 }
 

@@ -35,6 +35,8 @@ func TestBadNamesAreRefusedWithWhatToDo(t *testing.T) {
 		{[]string{"sim:?loss=2"}, "loss"},
 		{[]string{"sim:?lost=0.1"}, "loss"},
 		{[]string{"sim:?%zz"}, "key=value"},
+		{[]string{"sim:?clock=virtual&clock=real"}, "given 2 times"},
+		{[]string{"null:?rx=60&rx=70"}, "given 2 times"},
 		{[]string{"null:x"}, "one null: device"},
 		{[]string{"null:", "null:"}, "one null: device"},
 		{[]string{"null:?rx=none"}, "bytes of each received frame"},
