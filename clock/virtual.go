@@ -14,6 +14,9 @@ import (
 //
 // One goroutine moves the clock at a time, if a run is to be the same every time: with two, each runs what falls due until
 // its own time, beside the other, and what was set for t may see a later time. Nothing is lost and time does not go back.
+//
+// A timer runs inside somebody's Sleep. It must not wait for what that somebody holds meanwhile: Start and Stop of a port, for
+// example, sleep with the port's lock, so a timer that calls the same port then would stand still for ever.
 type Virtual struct {
 	mu     sync.Mutex
 	start  time.Time
