@@ -63,7 +63,6 @@ type Port struct {
 	vectors  atomic.Pointer[[]*vector]
 	filters  filterState
 	autoc    uint32 // as the EEPROM set it
-	autoc2   uint32
 	heldBack uint64 // buffers in quarantine
 	// quarantinePools are those that the buffers belong to.
 	quarantinePools []*mbuf.Pool

@@ -46,7 +46,7 @@ func (p *Port) reset(ctx context.Context) error {
 		time.Millisecond, 500*time.Millisecond, "power-cycle the card"); err != nil {
 		return err
 	}
-	p.autoc, p.autoc2 = p.read(reg.AUTOC), p.read(reg.AUTOC2)
+	p.autoc = p.read(reg.AUTOC)
 	return nil
 }
 
