@@ -1,6 +1,7 @@
 package mbuf
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"os"
@@ -28,7 +29,8 @@ type externals struct {
 	inUse  int
 	closed bool
 	holds  map[*hugepage.Region]*regionHold
-	done   *Block // linked by next, last first
+	done   *Block        // linked by next, last first
+	went   chan struct{} // something was put into done; for ServeDone
 }
 
 type regionHold struct {
@@ -38,6 +40,7 @@ type regionHold struct {
 
 func (x *externals) init(p *Pool, n int) {
 	x.blocks = make([]Block, n)
+	x.went = make(chan struct{}, 1)
 	x.holds = make(map[*hugepage.Region]*regionHold)
 	for i := range x.blocks {
 		blk := &x.blocks[i]
@@ -147,6 +150,24 @@ func (p *Pool) finishExternal(blk *Block) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	blk.next, x.done = x.done, blk
+	select {
+	case x.went <- struct{}{}:
+	default: // ServeDone has yet to see the last one
+	}
+}
+
+// ServeDone runs RunDone whenever there is something for it, until ctx ends, and returns its error: for programs that have
+// no loop of their own to call RunDone from. The calls run on this goroutine.
+func (p *Pool) ServeDone(ctx context.Context) error {
+	for {
+		p.RunDone()
+		select {
+		case <-p.ext.went:
+		case <-ctx.Done():
+			p.RunDone()
+			return ctx.Err()
+		}
+	}
 }
 
 // RunDone calls what External was given for the buffers whose last view has gone, in the order in which they went, and
