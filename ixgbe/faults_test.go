@@ -311,6 +311,8 @@ func TestNoHangIsSeenWhereThereIsNone(t *testing.T) {
 		post()
 		r.sleep(20 * time.Second)
 		r.drain(1, 0)
+		r.housekeep() // idle …
+		r.sleep(20 * time.Second)
 	}
 	// Once round the ring exactly between two looks.
 	for range 3 {

@@ -238,6 +238,9 @@ func (r *rig) drain(i, q int) (n int) {
 		if n += k; k == 0 {
 			return n
 		}
+		if n > 1<<16 {
+			r.Fatalf("port %d hands out frames without end", i)
+		}
 	}
 }
 

@@ -82,8 +82,8 @@ func (r *run) counted(frames [][]byte) {
 }
 
 func testBursts(r *run) {
-	r.startBoth(nic.Config{})
-	pool := r.pool(mbuf.Config{})
+	pool := r.pool(mbuf.Config{Buffers: 4096})
+	r.startBoth(nic.Config{Pool: pool}) // frames of the pool that the ports have too
 	var all [][]byte
 	for n := 1; n <= 257; n += 256 / few(256) {
 		frames := r.frames(r.B, n, 60+n%50)

@@ -26,17 +26,15 @@ func (r *run) interleave(seed uint64) {
 	i := r.A.Info()
 	ring := func() int { return i.MinDesc + i.DescAlign*rng.IntN(8) }
 	size := 1024 << rng.IntN(2)
-	for _, p := range []nic.Port{r.A, r.B} {
-		r.start(p, nic.Config{
-			RxDesc: ring(), TxDesc: ring(), BlockWhenFull: rng.IntN(2) == 0,
-			Pool: r.pool(mbuf.Config{Buffers: 256 + rng.IntN(256), Size: size}),
-		})
-	}
-	r.up()
 	lanes := []*lane{{from: r.A, to: r.B}, {from: r.B, to: r.A}}
 	for _, l := range lanes {
-		l.pool = r.pool(mbuf.Config{Buffers: 1024})
+		pool := r.pool(mbuf.Config{Buffers: 256 + rng.IntN(256), Size: size})
+		if l.pool = r.pool(mbuf.Config{Buffers: 1400, Size: 2048}); rng.IntN(2) == 0 {
+			pool = l.pool // frames are sent from the pool that the port receives into
+		}
+		r.start(l.from, nic.Config{RxDesc: ring(), TxDesc: ring(), BlockWhenFull: rng.IntN(2) == 0, Pool: pool})
 	}
+	r.up()
 	into := make([]*mbuf.Buf, 64)
 	for range 150 {
 		l := lanes[rng.IntN(2)]
