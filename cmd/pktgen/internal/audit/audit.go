@@ -124,6 +124,7 @@ type audit struct {
 	longest int64     // the largest latency
 	highest uint64    // one above the highest number received
 	rate    *big.Rat  // frames a second; nil: max
+	bursts  []burst
 	out     Values
 }
 
@@ -133,7 +134,7 @@ func Audit(in Input) (Values, error) {
 	if len(in.Tx) == 0 {
 		return nil, fmt.Errorf("nothing was sent: there is nothing to audit")
 	}
-	for _, step := range []func() error{a.parseRate, a.readSent, a.readReceived, a.checkLink} {
+	for _, step := range []func() error{a.parseRate, a.readSent, a.readReceived, a.checkLink, a.findBursts} {
 		if err := step(); err != nil {
 			return nil, err
 		}

@@ -89,7 +89,7 @@ func (a *audit) latency() error {
 	a.put(at+"jitter_rfc3550", jitter(a.unique, a.Args.Latency))
 	granularity := int64(0)
 	if len(all) > 0 {
-		for _, c := range a.bursts() {
+		for _, c := range a.bursts {
 			granularity = max(granularity, int64(c.n))
 		}
 		granularity *= (a.Args.Size + 20) * 8 * 1e9 / a.Args.LinkBPS
@@ -159,11 +159,12 @@ func (a *audit) parseRate() error {
 	return nil
 }
 
-// due is when place i of the schedule is due, ns since the start.
+// due is when place i of the schedule is due, ns since the start: i·10⁹/rate, rounded down.
 func (a *audit) due(i uint64) int64 {
-	ns := new(big.Rat).SetFrac(new(big.Int).Mul(new(big.Int).SetUint64(i), big.NewInt(1e9)), big.NewInt(1))
-	ns.Quo(ns, a.rate)
-	return new(big.Int).Quo(ns.Num(), ns.Denom()).Int64()
+	ns := new(big.Int).SetUint64(i)
+	ns.Mul(ns, big.NewInt(1e9))
+	ns.Mul(ns, a.rate.Denom())
+	return ns.Quo(ns, a.rate.Num()).Int64()
 }
 
 // burst is frames that were sent together: their first place in the schedule, how many, when.
@@ -173,9 +174,10 @@ type burst struct {
 	at    int64
 }
 
-// bursts are the frames of one stamp, cut at twice the burst size, which is the most that is sent at once when late. Places
-// that were more than the budget late are skipped.
-func (a *audit) bursts() (out []burst) {
+// findBursts finds the frames of one stamp, cut at twice the burst size, which is the most that is sent at once when late.
+// Places that were more than the budget late are skipped.
+func (a *audit) findBursts() error {
+	var out []burst
 	most := a.Args.Burst
 	if a.rate != nil {
 		most *= 2
@@ -193,13 +195,14 @@ func (a *audit) bursts() (out []burst) {
 		}
 		place++
 	}
-	return out
+	a.bursts = out
+	return nil
 }
 
 // pacing fills in how the schedule was kept.
 func (a *audit) pacing() {
 	at := stream + "pacing."
-	all := a.bursts()
+	all := a.bursts
 	last := all[len(all)-1]
 	end := last.place + uint64(last.n) // the place after the last one sent
 	skipped := end - uint64(len(a.sent))
@@ -320,7 +323,7 @@ func (a *audit) missingBefore(t int64) int64 {
 // skippedBefore is how many places had been skipped when the last frame before t was sent.
 func (a *audit) skippedBefore(t int64) (n int64) {
 	sent := uint64(0)
-	for _, b := range a.bursts() {
+	for _, b := range a.bursts {
 		if b.at < t {
 			n = int64(b.place - sent)
 		}

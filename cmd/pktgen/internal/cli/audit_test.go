@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -69,22 +70,26 @@ func TestReportIsWhatTheCapturesSay(t *testing.T) {
 		"reorder=0.02", "reorder=0.01&reorder-by=7", "reorder-every=2", "reorder=0.05&reorder-delay=3ms",
 		"dup=0.02", "dup=0.01&dup-copies=3", "dup=0.01&dup-by=20", "dup-every=3",
 		"corrupt=0.01", "corrupt=0.02&corrupt-keep-fcs=true",
-		"rate=5M&queue=10", "flap=170ms,30ms&delay=2ms",
+		"rate=5M&queue=10", "flap=50ms,10ms&delay=2ms",
 		"delay=20us&loss=0.02&reorder=0.03&reorder-by=3&dup=0.02&corrupt=0.01&corrupt-keep-fcs=true",
 		"delay=20us&jitter=400us&overtake&ge=0.02,0.2,0.9&dup=0.05&dup-by=5&corrupt=0.05",
 	}
+	seeds := 1
+	if os.Getenv("BAREWIRE_FULL") != "" {
+		seeds = 10
+	}
 	for i, w := range wires {
 		t.Run(w, func(t *testing.T) {
-			for seed := range 2 {
+			for seed := range seeds {
 				rng := rand.New(rand.NewPCG(uint64(i), uint64(seed)))
 				rate := []string{"10kpps", "33333pps", "9999.7pps", "7MbpsL2", "0.1%", "20Mbps"}[rng.IntN(6)]
 				size := []string{"64", "65", "128", "1518"}[rng.IntN(4)]
 				uri := fmt.Sprintf("sim:?clock=virtual&seed=%d&%s", seed, w)
 				args := []string{"-r", rate, "-s", size, "--seed", fmt.Sprint(seed), "-i", []string{"100ms", "37ms", "0"}[rng.IntN(3)]}
 				if rng.IntN(2) == 0 {
-					args = append(args, "-t", "250ms")
+					args = append(args, "-t", "120ms")
 				} else {
-					args = append(args, "-n", "2000")
+					args = append(args, "-n", "1000")
 				}
 				audited(t, append(args, uri)...)
 			}
@@ -112,7 +117,7 @@ func TestReportOfOtherRunsIsWhatTheCapturesSay(t *testing.T) {
 
 // The audit must be able to say no: whatever number of a report is changed, it is named.
 func TestAuditSeesEveryChangedField(t *testing.T) {
-	report, tx, rx, wire := recorded(t, "-r", "10kpps", "-t", "200ms", "-i", "100ms",
+	report, tx, rx, wire := recorded(t, "-r", "10kpps", "-t", "60ms", "-i", "30ms",
 		"sim:?clock=virtual&delay=20us&loss=0.02&reorder=0.03&reorder-by=3&dup=0.02&corrupt=0.02&corrupt-keep-fcs=true")
 	var root map[string]any
 	if err := json.Unmarshal(report, &root); err != nil {

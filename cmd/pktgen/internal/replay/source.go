@@ -96,8 +96,9 @@ func openSource(name string, passes uint64) (*source, error) {
 	if err := refuse(name, b); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
+	ended := b.err // the batch is next's from here on
 	s.full <- b
-	s.reader.Go(func() { s.run(r, passes, b.err) })
+	s.reader.Go(func() { s.run(r, passes, ended) })
 	return s, nil
 }
 

@@ -265,13 +265,16 @@ func (w *worker) send(ctx context.Context, now int64) (int, error) {
 	took := w.tx.Send(w.bufs)
 	w.longestRn = max(w.longestRn, took)
 	for _, f := range w.info[:took] {
-		if err := w.account(f, now); err != nil {
-			return took, err
+		if failed := w.account(f, now); err == nil {
+			err = failed
 		}
 	}
 	full := took < len(w.bufs)
 	w.bufs = w.bufs[:copy(w.bufs, w.bufs[took:])]
 	w.info = w.info[:copy(w.info, w.info[took:])]
+	if err != nil {
+		return took, err
+	}
 	if full {
 		w.ringFull++
 		return skipped + took, w.health() // a port that is gone takes nothing, and looks like a full ring
