@@ -148,7 +148,10 @@ func TestPlainFramesOfThePortsOwnPool(t *testing.T) {
 			sent++
 			bytes += uint64(n)
 		}
-		for want := len(bufs); ; {
+		for want, tries := len(bufs), 0; ; tries++ {
+			if tries > 100 {
+				t.Fatalf("round %d: %d frames do not come", round, want)
+			}
 			bufs = bufs[r.ports[0].Tx(0).Send(bufs):]
 			r.settle()
 			want -= r.drainChecked(byte(sent - uint64(want)))
@@ -198,5 +201,25 @@ func TestCloseOfAPortThatWasNeverStarted(t *testing.T) {
 	if err := r.ports[0].Start(context.Background(), nic.Config{Pool: r.pool(mbuf.Config{})}); err == nil {
 		t.Error("started after Close")
 	}
+	r.end()
+}
+
+// TestArmOfADeadPortTouchesNothing has a worker that has not noticed yet.
+func TestArmOfADeadPortTouchesNothing(t *testing.T) {
+	r := newRig(t, rigConfig{})
+	r.start(nic.Config{})
+	w, err := nic.NewWaiter(r.clk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Close() }()
+	rx, tx := r.ports[0].Port.Rx(0), r.ports[0].Port.Tx(0)
+	r.cards[0].Remove()
+	r.housekeep()
+	r.fns[0].onWrite = func(off uint32) { t.Errorf("%s is written", reg.Name(off)) }
+	if rx.Arm(w) || tx.Arm(w) {
+		t.Error("Arm says that one may sleep")
+	}
+	r.fns[0].onWrite = nil
 	r.end()
 }
