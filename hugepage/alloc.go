@@ -28,6 +28,7 @@ type host struct {
 	sys, proc string // roots of the two file systems
 	basePage  int    // bytes
 	memfd     func(name string, flags int) (fd int, err error)
+	mapFixed  func(base unsafe.Pointer, size, prot, flags, fd int) error
 	populate  func(b []byte) error
 	mbind     func(b []byte, node int) error
 }
@@ -38,6 +39,7 @@ func linuxHost() host {
 		proc:     "/proc",
 		basePage: os.Getpagesize(),
 		memfd:    unix.MemfdCreate,
+		mapFixed: mapFixed,
 		populate: madvisePopulate,
 		mbind:    mbind,
 	}
@@ -156,6 +158,11 @@ func (h host) try(cfg Config, page int) (_ *Region, err error) {
 			unix.Close(fd)
 		}
 	}()
+	if huge {
+		if err := reserveHuge(fd, size); err != nil {
+			return nil, h.noHugePages(size, page, cfg.Node, err)
+		}
+	}
 	p, err := reserve(size, max(Align, page))
 	if err != nil {
 		return nil, err
@@ -165,7 +172,7 @@ func (h host) try(cfg Config, page int) (_ *Region, err error) {
 			err = errors.Join(err, p.release())
 		}
 	}()
-	if err := mapFixed(p.base, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED, fd); err != nil {
+	if err := h.mapFixed(p.base, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED, fd); err != nil {
 		if huge {
 			return nil, h.noHugePages(size, page, cfg.Node, err)
 		}
@@ -336,6 +343,19 @@ func mapFixed(base unsafe.Pointer, size, prot, flags, fd int) error {
 		return errno
 	}
 	return nil
+}
+
+// reserveHuge sets huge pages aside for the memfd, or fails without harm: they
+// stay its own when the mapping that asked for them goes. A mapping over a
+// reserved stretch must not be the first to ask. Where it is refused, the kernel
+// has taken the stretch away already, anybody may map something into the hole,
+// and giving the stretch back would tear that out.
+func reserveHuge(fd, size int) error {
+	probe, err := unix.MmapPtr(fd, 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	return unix.MunmapPtr(probe, uintptr(size))
 }
 
 func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }
