@@ -2,7 +2,6 @@ package nictest
 
 import (
 	"bytes"
-	"fmt"
 
 	"bare.wire/mbuf"
 	"bare.wire/nic"
@@ -290,7 +289,7 @@ func testVLANStrip(r *run) {
 				r.Errorf("a frame without a tag has one: %#x", got[1].VLAN)
 			}
 			if !bytes.Equal(got[0].Bytes(), want) {
-				r.Fatal(fmt.Sprintf("tag %#x, strip %v: %x, want %x", tci, strip != 0, got[0].Bytes(), want))
+				r.Fatalf("tag %#x, strip %v: %x, want %x", tci, strip != 0, got[0].Bytes(), want)
 			}
 			r.free(got...)
 		}

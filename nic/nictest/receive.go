@@ -1,7 +1,6 @@
 package nictest
 
 import (
-	"fmt"
 	"time"
 
 	"bare.wire/mbuf"
@@ -176,6 +175,6 @@ func testFewBuffers(r *run) {
 		r.check(r.receive(r.B.Rx(0), len(frames), 7), frames)
 	}
 	if s := r.B.Stats(); s.RxNoDesc+s.RxMissed != 0 {
-		r.Error(fmt.Sprintf("frames were lost: %s", brief(s)))
+		r.Errorf("frames were lost: %s", brief(s))
 	}
 }
