@@ -87,7 +87,7 @@ tooltest: tools ## the tests of the tools themselves
 .PHONY: cost
 cost: tools ## instructions per packet, against test/cost.txt
 	@.ci/need valgrind
-	$(BIN)/cost -file test/cost.txt
+	$(BIN)/cost -v -least 2 -file test/cost.txt
 
 .PHONY: docs
 docs: tools ## the documentation's shell blocks, as written

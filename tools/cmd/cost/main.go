@@ -39,6 +39,7 @@ func main() {
 	flag.StringVar(&o.file, "file", "", "file of the committed figures; without it nothing is compared")
 	flag.BoolVar(&o.update, "update", false, "write the measured figures to the file")
 	flag.BoolVar(&o.verbose, "v", false, "a line for each function")
+	flag.Float64Var(&o.least, "least", 0, "with -v: leave out functions of fewer instructions")
 	flag.StringVar(&pick, "run", "", "only the cases whose name matches this regular expression; nothing is compared")
 	flag.Parse()
 	var err error
@@ -71,6 +72,7 @@ func fail(err error) {
 type options struct {
 	dir, file       string
 	update, verbose bool
+	least           float64
 	pick            *regexp.Regexp
 }
 
@@ -164,7 +166,9 @@ func measure(ctx context.Context, o options, pkg string, into cachegrind.Figures
 			continue
 		}
 		for _, l := range cost.Lines {
-			fmt.Printf("  %8.2f %s\n", l.PerOp, l.Func)
+			if l.PerOp >= o.least {
+				fmt.Printf("  %8.2f %s\n", l.PerOp, l.Func)
+			}
 		}
 		fmt.Printf("  %8.2f left out: scheduling by the Go runtime\n", cost.LeftOut)
 	}
