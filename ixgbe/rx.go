@@ -11,7 +11,7 @@ import (
 )
 
 // refillBatch is how many empty descriptors are worth a doorbell.
-const refillBatch = 32
+const refillBatch = 64
 
 // rxErrors are the errors for which a frame is dropped here when the card has not dropped it itself (§7.1.6.2).
 const rxErrors = reg.RXD_HBO | reg.RXD_CE | reg.RXD_LE | reg.RXD_PE | reg.RXD_OSE | reg.RXD_USE

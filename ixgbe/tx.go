@@ -14,6 +14,9 @@ const (
 	// reportEvery is how many descriptors may go by without report-status (RS). The last of every Send has it too, or
 	// the tail of a burst would never be seen to complete.
 	reportEvery = 32
+	// reclaimBatch is how many descriptors have to be out for Send to look for what is done: a look for two bursts costs
+	// less than one for each.
+	reclaimBatch = 64
 	// minFrame is the shortest frame that is sent: an Ethernet header. The card pads to 60 bytes (HLREG0.TXPADEN).
 	minFrame = 14
 	// maxSegs is the number of descriptors that a frame may have: 40 − WTHRESH, and WTHRESH is 0 here (§7.2.1).
@@ -38,6 +41,8 @@ type txQueue struct {
 	sinceRS uint32 // descriptors since the last one with RS
 	odd     []bool // at the last descriptor of a frame that is not plain; there are nOdd of them in the ring
 	nOdd    uint32
+
+	reclaimAt uint32
 
 	// reports are the descriptors with RS that have not been seen done, oldest first; a ring of the ring's size.
 	reports    []uint16
@@ -64,7 +69,7 @@ type txQueue struct {
 
 // Send implements nic.TxQueue.
 func (q *txQueue) Send(pkts []*mbuf.Buf) int {
-	if uint32(len(q.ring))-1-q.free >= reportEvery {
+	if uint32(len(q.ring))-1-q.free >= q.reclaimAt {
 		q.Reclaim()
 	}
 	if q.dead.Load() {
@@ -331,19 +336,20 @@ func newTxQueue(p *Port, index, size int, mem *ringMemory) (*txQueue, error) {
 		return nil, err
 	}
 	return &txQueue{
-		ring:     unsafe.Slice((*txDesc)(base), size),
-		bufs:     make([]*mbuf.Buf, size),
-		free:     uint32(size) - 1,
-		reports:  make([]uint16, size),
-		odd:      make([]bool, size),
-		pool:     p.cfg.Pool,
-		maxFrame: uint32(p.cfg.MaxFrame),
-		span:     uint32(p.cfg.MaxFrame) - minFrame,
-		tdt:      reg.TDT(index),
-		bar:      p.bar,
-		cache:    p.cfg.Pool.NewCache(),
-		port:     p,
-		index:    index,
-		bus:      bus,
+		ring:      unsafe.Slice((*txDesc)(base), size),
+		bufs:      make([]*mbuf.Buf, size),
+		free:      uint32(size) - 1,
+		reclaimAt: uint32(min(reclaimBatch, size/2)),
+		reports:   make([]uint16, size),
+		odd:       make([]bool, size),
+		pool:      p.cfg.Pool,
+		maxFrame:  uint32(p.cfg.MaxFrame),
+		span:      uint32(p.cfg.MaxFrame) - minFrame,
+		tdt:       reg.TDT(index),
+		bar:       p.bar,
+		cache:     p.cfg.Pool.NewCache(),
+		port:      p,
+		index:     index,
+		bus:       bus,
 	}, nil
 }
