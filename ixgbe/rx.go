@@ -248,6 +248,7 @@ func (q *rxQueue) refill() {
 	}
 	size := uint32(len(q.ring))
 	want := size - 1 - q.filled // one stays empty: RDH == RDT means none (§7.1.7)
+	before := q.filled
 	for want > 0 {
 		run := min(want, size-q.tail)
 		bufs := q.bufs[q.tail : q.tail+run]
@@ -263,6 +264,9 @@ func (q *rxQueue) refill() {
 			q.noBuf.Add(1)
 			break
 		}
+	}
+	if q.filled == before {
+		return // a dry pool is no news to the card
 	}
 	q.bar.Write32(q.rdt, q.tail)
 }
