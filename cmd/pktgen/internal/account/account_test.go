@@ -233,7 +233,7 @@ func TestFramesTooYoungAreInFlightAndNotLost(t *testing.T) {
 	}
 }
 
-func TestSendLogKeepsTheLatestBursts(t *testing.T) {
+func TestSendLogKnowsTheLatestBurstsAndTheRestInSteps(t *testing.T) {
 	var log SendLog
 	for i := range uint64(100_000) {
 		log.Burst(int64(i), i*32)
@@ -241,8 +241,14 @@ func TestSendLogKeepsTheLatestBursts(t *testing.T) {
 	if n := log.SentAfter(99_989, 3_200_000); n != 10*32 {
 		t.Errorf("%d frames after, want %d", n, 10*32)
 	}
-	if n := log.SentAfter(-1, 3_200_000); n != 8192*32 {
-		t.Errorf("%d frames remembered, want %d", n, 8192*32)
+	if n := log.SentAfter(-1, 3_200_000); n != 3_200_000 {
+		t.Errorf("%d frames after the start, want all", n)
+	}
+	for at := int64(0); at < 100_000; at += 97 {
+		got, want := log.SentAfter(at, 3_200_000), uint64(100_000-at-1)*32
+		if slack := uint64(32 * (100_000/4096 + 1)); got < want || got > want+slack || at >= 100_000-8192 && got != want {
+			t.Fatalf("%d frames after %d, want %d, %d more at most", got, at, want, slack)
+		}
 	}
 	if n := log.SentAfter(1_000_000, 3_200_000); n != 0 {
 		t.Errorf("%d frames after the last", n)

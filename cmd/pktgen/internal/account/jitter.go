@@ -24,33 +24,3 @@ func (j *Jitter) Add(sent, received int64) {
 
 // Nanos is the estimate, ns.
 func (j *Jitter) Nanos() int64 { return j.scaled >> 4 }
-
-// SendLog remembers when the latest bursts were sent, so that at the end the frames that are too young to have arrived
-// can be told from lost ones.
-type SendLog struct {
-	bursts [1 << 13]struct {
-		at    int64
-		count uint64 // frames sent before this burst
-	}
-	n uint64
-}
-
-// Burst notes that a burst begins at time at (ns), count frames having been sent before it.
-func (l *SendLog) Burst(at int64, count uint64) {
-	b := &l.bursts[l.n%uint64(len(l.bursts))]
-	b.at, b.count = at, count
-	l.n++
-}
-
-// SentAfter is how many of sent frames left after time t (ns). What the log no longer holds left before.
-func (l *SendLog) SentAfter(t int64, sent uint64) uint64 {
-	after := uint64(0)
-	for i := l.n; i > 0 && l.n-i < uint64(len(l.bursts)); i-- {
-		b := &l.bursts[(i-1)%uint64(len(l.bursts))]
-		if b.at <= t {
-			break
-		}
-		after = sent - b.count
-	}
-	return after
-}
