@@ -248,6 +248,10 @@ func (a *audit) pacing() {
 	a.put(at+"late_ns_max", l.max)
 	a.put(at+"longest_burst", longest)
 	valid := skipped == 0
+	if a.rate != nil { // at least 99.9 % of the rate over the time there was
+		asked := new(big.Rat).Mul(a.rate, big.NewRat(planned, 1e9))
+		valid = valid && new(big.Rat).SetInt64(int64(len(a.sent))).Cmp(asked.Mul(asked, big.NewRat(999, 1000))) >= 0
+	}
 	a.put("valid", valid)
 	a.put("complete", true)
 	a.put("elapsed_ns", a.end())

@@ -12,6 +12,7 @@ import (
 	"bare.wire/cmd/pktgen/internal/frame"
 	"bare.wire/cmd/pktgen/internal/pace"
 	"bare.wire/cmd/pktgen/internal/report"
+	"bare.wire/cmd/pktgen/internal/sig"
 	"bare.wire/cmd/pktgen/internal/units"
 )
 
@@ -26,7 +27,7 @@ var dryEpoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 // dry builds frames and schedule and shows them. Addresses that would be the devices' own are stand-ins.
 func (a *app) dry(p *plan) error {
 	s := p.cfg.Frame
-	s.Run = uint8(p.cfg.Seed)
+	s.Run = sig.RunOf(p.cfg.Seed)
 	if s.SrcMAC == [6]byte{} {
 		s.SrcMAC = [6]byte{2, 0, 0, 0, 0, 1}
 	}

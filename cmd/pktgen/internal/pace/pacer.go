@@ -173,15 +173,13 @@ func (p *Pacer) Late() *hist.Histogram { return p.late }
 // Totals is the result so far, for status lines.
 func (p *Pacer) Totals() Result { return p.result }
 
-// Kept reports whether the rate num/den frames a second was kept: nothing skipped, and achieved at least 99.9 % of it
-// (asked - sent counts at most 1/1000, and a single frame is always forgiven, else short runs could never be valid).
+// Kept reports whether the rate num/den frames a second was kept: nothing skipped, and achieved at least 99.9 % of it.
 func (r Result) Kept(num, den uint64) bool {
 	if r.Skipped != 0 {
 		return false
 	}
-	// sent·1000 ≥ 999·num·planned/(den·10⁹) - 1000
+	// sent·1000 ≥ 999·num·planned/(den·10⁹)
 	left := new(big.Int).SetUint64(r.Sent)
-	left.Add(left, big.NewInt(1))
 	left.Mul(left, big.NewInt(1000)).Mul(left, new(big.Int).SetUint64(den)).Mul(left, big.NewInt(1e9))
 	right := new(big.Int).SetUint64(num)
 	right.Mul(right, big.NewInt(r.Planned)).Mul(right, big.NewInt(999))

@@ -30,6 +30,9 @@ type Signature struct {
 	Sent   int64  // ns of the run's clock at which the burst was handed to the card
 }
 
+// RunOf is the run id of a run with that seed: runs that follow each other differ.
+func RunOf(seed uint64) uint8 { return uint8(seed * 0x9e3779b97f4a7c15 >> 56) }
+
 // Put writes s to the 18 bytes at the end of frame (without FCS). The frame must have them.
 func Put(frame []byte, s Signature) {
 	b := (*[Size]byte)(frame[len(frame)-Size:])
