@@ -8,9 +8,11 @@ package capture
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/gopacket/gopacket"
@@ -49,11 +51,21 @@ type File struct {
 
 // Create makes the file name, or empties it.
 func Create(name string) (*File, error) {
-	f, err := os.Create(name)
+	f, err := CreateOutput(name)
 	if err != nil {
 		return nil, fmt.Errorf("create the capture file: %w", err)
 	}
 	return New(name, f)
+}
+
+// CreateOutput makes the file name, or empties it, for writing only: a pipe whose reader goes away must fail. A pipe without
+// a reader fails at once, and is not waited for.
+func CreateOutput(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NONBLOCK, 0o666)
+	if errors.Is(err, syscall.ENXIO) {
+		return nil, fmt.Errorf("%w (nobody reads from the pipe; start its reader first)", err)
+	}
+	return f, err
 }
 
 // New starts a capture into to, which it closes in Close.
@@ -120,9 +132,12 @@ func (f *File) flush() error {
 		}
 		f.frames--
 	}
-	f.err = fmt.Errorf("capture to %s: %w (the file ends with the last whole frame)", f.name, err)
-	if cut := f.to.Truncate(f.written + int64(whole)); cut != nil {
-		f.err = fmt.Errorf("%w; and cutting it there failed: %w", f.err, cut)
+	f.err = fmt.Errorf("capture to %s: %w", f.name, err)
+	switch cut := f.to.Truncate(f.written + int64(whole)); {
+	case cut == nil:
+		f.err = fmt.Errorf("%w (the file ends with the last whole frame)", f.err)
+	case !errors.Is(cut, syscall.EINVAL): // which says that it is no regular file, so there is nothing to cut
+		f.err = fmt.Errorf("%w; and cutting it after the last whole frame failed: %w", f.err, cut)
 	}
 	return f.err
 }

@@ -82,7 +82,9 @@ func (a *app) main(ctx context.Context, args []string) Code {
 		return OK
 	}
 	var exit *exitError
-	if !errors.As(err, &exit) {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		exit = &exitError{Interrupted, errors.New("interrupted before it had begun")}
+	} else if !errors.As(err, &exit) {
 		exit = &exitError{Usage, err} // what cobra itself finds is always the command line
 	}
 	if text := exit.Error(); text != "" {

@@ -76,3 +76,16 @@ func TestEditsIsTheLevenshteinDistance(t *testing.T) {
 		}
 	}
 }
+
+// A null: card always has frames; neither command may wait for it to fall silent.
+func TestPortThatIsNeverSilentEndsTheCommand(t *testing.T) {
+	in := record(t, shot{0, numbered(0, 60)})
+	for _, args := range [][]string{{"run", "-n", "10", "--drain", "1ms", "null:"}, {"replay", "--drain", "1ms", in, "null:"}} {
+		var log bytes.Buffer
+		out := new(bytes.Buffer)
+		code := (&app{out: out, log: &log, open: device.OpenSet}).main(context.Background(), args)
+		if code != OK && code != Invalid || !strings.Contains(out.String(), "sent ") {
+			t.Errorf("%v: code %d: %s%s", args, code, out, log.String())
+		}
+	}
+}

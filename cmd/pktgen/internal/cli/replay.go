@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"bare.wire/cmd/pktgen/internal/capture"
 	"bare.wire/cmd/pktgen/internal/engine"
 	"bare.wire/cmd/pktgen/internal/replay"
 	"bare.wire/cmd/pktgen/internal/report"
@@ -139,7 +137,11 @@ func (a *app) replay(ctx context.Context, f replayFlags, name string, uris []str
 	if err != nil {
 		return err
 	}
-	if c.File, err = replay.Open(name, loops); err != nil {
+	if err := f.outputs().distinct(name); err != nil {
+		return &exitError{Usage, err}
+	}
+	// A pipe that nobody writes to makes this wait.
+	if err := await(ctx, func() (err error) { c.File, err = replay.Open(name, loops); return err }); err != nil {
 		return &exitError{fileCode(err), err}
 	}
 	defer c.File.Close()
@@ -178,40 +180,17 @@ func (f replayFlags) onDevices(ctx context.Context, c replay.Config, set *device
 	c.Tx, c.Rx = port(0), port(len(set.Ports)-1)
 	c.Clock, c.Space, c.About = set.Clock, set.Space, set.About
 	c.Host, c.Version = report.ThisHost("/"), version()
-	var captures []*capture.File
-	for _, w := range []struct {
-		name string
-		to   *engine.Capture
-	}{{f.pcapTx, &c.TxCapture}, {f.pcapRx, &c.RxCapture}} {
-		if w.name == "" {
-			continue
-		}
-		file, err := capture.Create(w.name)
-		if err != nil {
-			return nil, &exitError{Environment, err}
-		}
-		captures = append(captures, file)
-		*w.to = file
+	out, err := f.outputs().create()
+	if err != nil {
+		return nil, err
 	}
-	var out *os.File
-	if f.outFile != "" {
-		if out, err = os.Create(f.outFile); err != nil {
-			return nil, &exitError{Environment, fmt.Errorf("create the result file: %w", err)}
-		}
-	}
+	c.TxCapture, c.RxCapture = out.captures()
 	result, err = replay.Run(ctx, c)
-	for _, file := range captures {
-		if closing := file.Close(); closing != nil && !errors.Is(err, closing) {
-			err = errors.Join(err, closing)
-		}
-	}
-	if out == nil {
-		return result, err
-	}
-	if result != nil {
-		err = errors.Join(err, report.WriteReplayJSON(out, result))
-	}
-	return result, errors.Join(err, out.Close())
+	return result, out.finish(err, result != nil, func(to io.Writer) error { return report.WriteReplayJSON(to, result) })
+}
+
+func (f replayFlags) outputs() outputNames {
+	return outputNames{tx: f.pcapTx, rx: f.pcapRx, result: f.outFile}
 }
 
 // replayVerdict is the exit code of a finished replay.

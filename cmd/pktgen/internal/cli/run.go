@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"bare.wire/cmd/pktgen/internal/capture"
 	"bare.wire/cmd/pktgen/internal/engine"
 	"bare.wire/cmd/pktgen/internal/frame"
 	"bare.wire/cmd/pktgen/internal/report"
@@ -104,12 +102,10 @@ func (f *runFlags) define(fs *pflag.FlagSet) {
 
 // plan is a run as the flags describe it, before a device is open.
 type plan struct {
-	cfg      engine.Config
-	uris     []string
-	flags    runFlags
-	dryRun   string
-	outFile  string
-	captures []*capture.File
+	cfg     engine.Config
+	uris    []string
+	dryRun  string
+	outputs outputNames
 }
 
 // plan reads the flags. Every error is a usage error.
@@ -120,8 +116,8 @@ func (f runFlags) plan(args []string) (*plan, error) {
 	if len(args) == 0 {
 		args = []string{"sim:"}
 	}
-	p := &plan{uris: args, flags: f, dryRun: f.dryRun, outFile: f.outFile}
-	for _, step := range []func(*plan) error{f.amounts, f.look, f.rest, f.contradictions} {
+	p := &plan{uris: args, dryRun: f.dryRun, outputs: outputNames{tx: f.pcapTx, rx: f.pcapRx, result: f.outFile}}
+	for _, step := range []func(*plan) error{f.amounts, f.look, f.rest, f.contradictions, f.files} {
 		if err := step(p); err != nil {
 			return nil, &exitError{Usage, err}
 		}
@@ -254,6 +250,9 @@ func (f runFlags) contradictions(p *plan) error {
 	return nil
 }
 
+// files checks that the files to write are different ones.
+func (f runFlags) files(p *plan) error { return p.outputs.distinct("") }
+
 // run is the command.
 func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	p, err := f.plan(args)
@@ -261,7 +260,7 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 		return err
 	}
 	if p.dryRun != "" {
-		return a.dry(p)
+		return await(ctx, func() error { return a.dry(p) })
 	}
 	log, err := a.logger()
 	if err != nil {
@@ -284,7 +283,7 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 // openCode tells a wrong name from a machine that does not allow it: the latter comes from the kernel.
 func openCode(err error) Code {
 	var errno syscall.Errno
-	if errors.As(err, &errno) || errors.Is(err, context.Canceled) {
+	if errors.As(err, &errno) {
 		return Environment
 	}
 	return Usage
@@ -300,23 +299,13 @@ func (p *plan) onDevices(ctx context.Context, set *device.Set) (result *report.R
 	c.Tx, c.Rx = port(0), port(len(set.Ports)-1)
 	c.Clock, c.Space, c.About = set.Clock, set.Space, set.About
 	c.Host, c.Version = report.ThisHost("/"), version()
-	outFile, err := p.files()
+	out, err := p.outputs.create()
 	if err != nil {
-		return nil, &exitError{Environment, err}
+		return nil, err
 	}
+	c.TxCapture, c.RxCapture = out.captures()
 	result, err = engine.Run(ctx, *c)
-	for _, f := range p.captures {
-		if closing := f.Close(); closing != nil && !errors.Is(err, closing) {
-			err = errors.Join(err, closing)
-		}
-	}
-	if outFile == nil {
-		return result, err
-	}
-	if result != nil {
-		err = errors.Join(err, report.WriteJSON(outFile, result))
-	}
-	return result, errors.Join(err, outFile.Close())
+	return result, out.finish(err, result != nil, func(to io.Writer) error { return report.WriteJSON(to, result) })
 }
 
 // name is the URI of a port without the parameters, which may be long: they are in the arguments.
@@ -329,31 +318,6 @@ func name(set *device.Set, i int) string {
 		return set.URIs[i]
 	}
 	return fmt.Sprint("port ", i)
-}
-
-// files creates the files that were asked for, before anything is sent.
-func (p *plan) files() (out *os.File, err error) {
-	for _, c := range []struct {
-		name string
-		to   *engine.Capture
-	}{{p.flags.pcapTx, &p.cfg.TxCapture}, {p.flags.pcapRx, &p.cfg.RxCapture}} {
-		if c.name == "" {
-			continue
-		}
-		f, err := capture.Create(c.name)
-		if err != nil {
-			return nil, err
-		}
-		p.captures = append(p.captures, f)
-		*c.to = f
-	}
-	if p.outFile == "" {
-		return nil, nil
-	}
-	if out, err = os.Create(p.outFile); err != nil {
-		return nil, fmt.Errorf("create the result file: %w", err)
-	}
-	return out, nil
 }
 
 // verdict is the exit code of a finished run.

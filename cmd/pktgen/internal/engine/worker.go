@@ -53,6 +53,7 @@ type worker struct {
 	start    int64 // ns of the clock: when frame 0 is due
 	wall     time.Time
 	stopped  bool // nothing more is sent
+	rest     int  // frames received after the drain
 	sent     uint64
 	maxBurst int
 	rxFrames uint64
@@ -196,7 +197,7 @@ func (w *worker) loop(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if w.stopped && now >= drainEnd && m == 0 {
+		if w.over(now, drainEnd, m) {
 			return nil
 		}
 		if n+m > 0 {
@@ -208,6 +209,16 @@ func (w *worker) loop(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// over reports, after m frames were received, whether the run is: the drain has ended, and what had arrived by then has been
+// taken. That is no more than a ring holds, so that a port which never falls silent ends the run too.
+func (w *worker) over(now, drainEnd int64, m int) bool {
+	if !w.stopped || now < drainEnd {
+		return false
+	}
+	w.rest += m
+	return m == 0 || w.rest >= descriptors
 }
 
 // moving notices a device that takes frames for ever while a virtual clock stands still.
