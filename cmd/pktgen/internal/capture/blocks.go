@@ -3,6 +3,7 @@ package capture
 import (
 	"bufio"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"math/bits"
 	"time"
@@ -20,6 +21,8 @@ type blocks struct {
 	left   int64 // of the block that is being handed on
 	broken bool  // the lengths make no sense: hand on what there is, pcapgo will say so
 
+	interfaces int // that the section has described
+
 	// units is the stamp of the latest packet block, in units of its interface's resolution since 1970. It belongs to the
 	// packet that pcapgo returns next: it has no block beyond that one yet, because it asks for more only when it has
 	// nothing left, and gets one block at most.
@@ -28,9 +31,10 @@ type blocks struct {
 
 // Block types that are packets, and how a block begins.
 const (
-	blockSection  = 0x0a0d0d0a
-	blockOld      = 2
-	blockEnhanced = 6
+	blockSection   = 0x0a0d0d0a
+	blockInterface = 1
+	blockOld       = 2
+	blockEnhanced  = 6
 
 	blockHead   = 8  // type and length
 	minBlock    = 12 // and the length again
@@ -38,10 +42,22 @@ const (
 	sectionHead = 12 // as far as the byte order
 )
 
+const (
+	// maxInterfaces is how many interfaces a section may describe: pcapgo keeps a KiB of each.
+	maxInterfaces = 1 << 16
+	// maxDecimal is the finest decimal resolution that pcapgo converts without an overflow, 10⁻¹⁹ s.
+	maxDecimal = 19
+)
+
+var errInterfaces = fmt.Errorf("a section with more than %d interfaces", maxInterfaces)
+
 // Read implements io.Reader; it returns bytes of one block at most.
 func (b *blocks) Read(p []byte) (int, error) {
 	if b.left == 0 && !b.broken {
 		b.begin()
+	}
+	if b.interfaces > maxInterfaces {
+		return 0, errInterfaces
 	}
 	if !b.broken {
 		p = p[:min(int64(len(p)), b.left)]
@@ -76,6 +92,10 @@ func (b *blocks) begin() {
 		b.broken = true
 	}
 	switch kind {
+	case blockSection:
+		b.interfaces = 0
+	case blockInterface:
+		b.interfaces++
 	case blockEnhanced, blockOld:
 		head, _ = b.from.Peek(packetHead)
 		if len(head) == packetHead {

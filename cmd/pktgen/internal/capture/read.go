@@ -199,8 +199,14 @@ func (r *Reader) Next() (Record, error) {
 // stamp is when a packet of a pcapng file was captured.
 func (r *Reader) stamp(ci gopacket.CaptureInfo) (time.Time, error) {
 	i, err := r.ng.Interface(ci.InterfaceIndex)
-	if err != nil || r.blocks.broken || ci.Timestamp.IsZero() || !i.TimestampResolution.Binary() {
+	if err != nil || r.blocks.broken || ci.Timestamp.IsZero() {
 		return ci.Timestamp, err
+	}
+	if res := i.TimestampResolution; !res.Binary() {
+		if res.Exponent() > maxDecimal {
+			return ci.Timestamp, fmt.Errorf("the interface's clock counts units of 10^-%d s, of which a second has more than 2^64", res.Exponent())
+		}
+		return ci.Timestamp, nil
 	}
 	return binaryTime(r.blocks.units, i), nil
 }
@@ -218,6 +224,9 @@ func (r *Reader) fault(err error, at int64) error {
 		return fmt.Errorf("%s: %w: is the file complete, or still being written?", where, ErrTruncated)
 	case errors.As(err, &path):
 		return fmt.Errorf("%s: %w", where, err)
+	}
+	if r.packets == 0 {
+		return fmt.Errorf("%s: %w: %w", where, ErrDamaged, err)
 	}
 	return fmt.Errorf("%s: %w: %w; the packets before it can be saved with editcap -r FILE NEW 1-%d", where, ErrDamaged, err, r.packets)
 }

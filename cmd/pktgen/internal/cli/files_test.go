@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"bare.wire/cmd/pktgen/internal/engine"
 	"bare.wire/device"
 )
 
@@ -64,6 +66,16 @@ func TestInterruptionEndsTheWaitForAPipe(t *testing.T) {
 	defer reader.Close()
 	if code, log := ended("run", "-n", "100k", "--dry-run="+pipe); code != Interrupted {
 		t.Errorf("dry run: code %d: %s", code, log)
+	}
+}
+
+func TestMachineThatRefusesAtTheStartIsNoDeviceFailure(t *testing.T) {
+	for code, cause := range map[Code]error{Environment: syscall.EMFILE, Device: syscall.EIO} {
+		err := verdict(nil, fmt.Errorf("%w: start: %w", engine.ErrDevice, os.NewSyscallError("memfd_create", cause)))
+		var exit *exitError
+		if !errors.As(err, &exit) || exit.code != code {
+			t.Errorf("%v: %v, want code %d", cause, err, code)
+		}
 	}
 }
 

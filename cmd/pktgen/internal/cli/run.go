@@ -289,6 +289,16 @@ func openCode(err error) Code {
 	return Usage
 }
 
+// refused tells a machine that does not give what was asked of it (memory, descriptors, permission) from a device that fails.
+func refused(err error) bool {
+	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.EPERM, syscall.EACCES} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 // onDevices runs the plan on open devices, with the files it asks for.
 func (p *plan) onDevices(ctx context.Context, set *device.Set) (result *report.Run, err error) {
 	if len(set.Ports) > 2 {
@@ -330,7 +340,7 @@ func verdict(r *report.Run, err error) error {
 		return err
 	case errors.Is(err, engine.ErrConfig):
 		return &exitError{Usage, err}
-	case err != nil && r == nil && !errors.Is(err, engine.ErrDevice):
+	case err != nil && r == nil && (refused(err) || !errors.Is(err, engine.ErrDevice)):
 		return &exitError{Environment, err}
 	case err != nil:
 		return &exitError{Device, err}

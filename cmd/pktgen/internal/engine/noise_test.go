@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -38,5 +39,35 @@ func TestPortThatIsNeverSilentEndsTheRun(t *testing.T) {
 	}
 	if over := r.ElapsedNS - int64(30*time.Millisecond); over < 0 || over > 1_000_000 {
 		t.Errorf("the run took %d ns more than its time and drain", over)
+	}
+}
+
+// Whoever interrupts a long drain wants the result now.
+func TestInterruptEndsTheDrain(t *testing.T) {
+	cfg, _, _, _, clk := setting(t, "10kpps", link.Config{})
+	cfg.Count, cfg.Duration, cfg.Interval, cfg.Drain = 10, 0, 0, time.Hour
+	ctx, cancel := context.WithCancel(context.Background())
+	start := clk.Nanos()
+	cfg.Rx.Port = &watched{fakePort: cfg.Rx.Port.(*fakePort), at: start + int64(time.Minute), f: cancel}
+	r, err := Run(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	follows(t, r)
+	if r.Complete || r.Streams[0].Loss.Lost != 0 || clk.Nanos()-start > int64(2*time.Minute) {
+		t.Errorf("complete %v after %d ns: %+v", r.Complete, clk.Nanos()-start, r.Streams[0].Loss)
+	}
+}
+
+// watched is a card whose housekeeping calls f when it is time.
+type watched struct {
+	*fakePort
+	at int64
+	f  func()
+}
+
+func (p *watched) Housekeep(time.Time) {
+	if p.clk.Nanos() >= p.at {
+		p.f()
 	}
 }

@@ -164,6 +164,9 @@ func (w *worker) loop(ctx context.Context) error {
 		select {
 		case <-done:
 			w.interrupt, done = true, nil
+			if w.stopped { // everything is sent: it is the drain that the user does not want to wait for
+				drainEnd = now
+			}
 		default:
 		}
 		if err := w.chores(now); err != nil {
