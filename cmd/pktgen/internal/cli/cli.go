@@ -86,6 +86,9 @@ func (a *app) main(ctx context.Context, args []string) Code {
 		exit = &exitError{Interrupted, errors.New("interrupted before it had begun")}
 	} else if !errors.As(err, &exit) {
 		exit = &exitError{Usage, err} // what cobra itself finds is always the command line
+		if !strings.Contains(err.Error(), "Did you mean") {
+			exit.err = fmt.Errorf("%w; see pktgen --help", err)
+		}
 	}
 	if text := exit.Error(); text != "" {
 		fmt.Fprintf(a.log, "pktgen: %s\n", text)

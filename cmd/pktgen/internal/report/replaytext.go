@@ -56,7 +56,7 @@ func (t *replayText) Interval(i ReplayInterval) error {
 	if i.FileShare > 0 {
 		file = fmt.Sprintf("%.0f%%", i.FileShare*100)
 	}
-	t.text.printf("%6s%12s%12s%12s%7s%6s%10s%8s\n", Short(float64(i.EndNS)/1e9)+" s", Commas(round(i.TxPPS)), Commas(round(i.RxPPS)),
+	t.text.printf("%6s%12s%12s%12s%7s%6s%10s%8s\n", since(i.EndNS), Commas(round(i.TxPPS)), Commas(round(i.RxPPS)),
 		SI(i.TxL1BPS, 1), Commas(i.Pass), file, Commas(i.NotSent), plainNanos(i.LateMax))
 	return t.text.err
 }

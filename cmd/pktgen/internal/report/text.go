@@ -110,7 +110,7 @@ func (t *textSink) Interval(i Interval) error {
 	if i.RxPackets > 0 && t.run.Streams[0].Latency.Source != "off" {
 		latency = [2]string{Nanos(i.P50), Nanos(i.P99)}
 	}
-	t.printf("%6s%12s%12s%11s%8s%7s%5s%7s%8s\n", Short(float64(i.EndNS)/1e9)+" s", Commas(round(i.TxPPS)), Commas(round(i.RxPPS)),
+	t.printf("%6s%12s%12s%11s%8s%7s%5s%7s%8s\n", since(i.EndNS), Commas(round(i.TxPPS)), Commas(round(i.RxPPS)),
 		SI(i.TxL1BPS, 1), Signed(i.Missing), Commas(i.Reordered), Commas(i.Duplicates), latency[0], latency[1])
 	return t.err
 }
@@ -197,6 +197,14 @@ func (t *textSink) verdict(r *Run) {
 	for _, reason := range r.Reasons {
 		t.printf("%s\n", wrap("   ", strings.Fields(reason), " "))
 	}
+}
+
+// since writes the time of a status line: "1 s", "2.5 s", "400us"; six columns as long as a run takes less than an hour.
+func since(ns int64) string {
+	if s := Short(float64(ns)/1e9) + " s"; len(s) <= 6 || ns >= 1e9 {
+		return s
+	}
+	return Nanos(ns)
 }
 
 func round(f float64) uint64 { return uint64(math.Round(max(f, 0))) }
