@@ -223,6 +223,12 @@ func (a *audit) pacing() {
 		target, _ := a.rate.Float64()
 		a.put(at+"target_pps", target)
 	}
+	// What is asked for beyond the link's rate is made at the link's rate at most.
+	wire := new(big.Rat).Mul(big.NewRat(int64(len(a.sent)), 1), big.NewRat((a.Args.Size+20)*8, a.Args.LinkBPS))
+	if a.rate == nil || a.rate.Cmp(big.NewRat(a.Args.LinkBPS, (a.Args.Size+20)*8)) > 0 {
+		seconds, _ := wire.Float64()
+		planned = max(planned, int64(math.Ceil(seconds*1e9)))
+	}
 	a.put(at+"achieved_pps", float64(len(a.sent))/float64(planned)*1e9)
 	var late []int64
 	longest, run, before := 0, 0, int64(-1)

@@ -302,14 +302,36 @@ func TestMaxMakesTheLinesRate(t *testing.T) {
 	cfg, _, _, _, _ := setting(t, "max", link.Config{})
 	cfg.Duration = 500 * time.Microsecond
 	r := run(t, cfg)
-	if s := r.Streams[0]; !r.Valid || s.Loss.Lost != 0 || s.Tx.Packets < 7440 || s.Tx.Packets > 8000 {
-		t.Errorf("sent %d: %v", s.Tx.Packets, r.Reasons)
+	if s := r.Streams[0]; !r.Valid || s.Loss.Lost != 0 || s.Tx.Packets < 7440 || s.Tx.Packets > 8000 || s.Pacing.AchievedPPS > 14_880_952.5 || s.Pacing.AchievedPPS < 14_880_000 {
+		t.Errorf("sent %d at %f pps: %v", s.Tx.Packets, s.Pacing.AchievedPPS, r.Reasons)
+	}
+	// Fewer frames than the ring holds are taken in no time at all.
+	cfg, _, _, _, _ = setting(t, "max", link.Config{})
+	cfg.Duration, cfg.Count = 0, 20
+	r = run(t, cfg)
+	if s := r.Streams[0]; !r.Valid || s.Pacing.AchievedPPS > 14_880_952.5 || s.Pacing.AchievedPPS < 14_880_000 {
+		t.Errorf("%d frames at %f pps: %v", s.Tx.Packets, s.Pacing.AchievedPPS, r.Reasons)
 	}
 	cfg, a, _, _, _ := setting(t, "max", link.Config{Loss: 1})
 	cfg.Burst = 1
 	a.stuck = true
 	if _, err := Run(context.Background(), cfg); !errors.Is(err, ErrDevice) || !strings.Contains(err.Error(), "without any time passing") {
 		t.Errorf("a card outside time: %v", err)
+	}
+}
+
+func TestRateBeyondTheLinkIsNeverValid(t *testing.T) {
+	for rate, valid := range map[string]bool{"1Gpps": false, "15Mpps": false, "18446744073709551615pps": false, "14.88Mpps": true, "100%": true} {
+		cfg, _, _, _, _ := setting(t, rate, link.Config{})
+		cfg.Duration, cfg.Count = 0, 400 // less than the ring holds
+		r := run(t, cfg)
+		s := r.Streams[0]
+		if r.Valid != valid || s.Tx.Packets != 400 || s.Pacing.AchievedPPS > 14_880_952.5 {
+			t.Errorf("%s: %f pps, valid %v: %v", rate, s.Pacing.AchievedPPS, r.Valid, r.Reasons)
+		}
+		if !valid && !strings.Contains(r.Reasons[0], "carries 14,880,952 such frames a second") {
+			t.Errorf("%s: %v", rate, r.Reasons)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 
 	"bare.wire/cmd/pktgen/internal/pace"
 	"bare.wire/cmd/pktgen/internal/report"
@@ -104,7 +105,7 @@ func (w *worker) source() string {
 func (w *worker) finish(failure error) {
 	now := w.clk.Nanos()
 	w.total.Merge(w.current)
-	pacing := w.pacer.Finish(now)
+	pacing := w.onTheWire(w.pacer.Finish(now))
 	r := w.result
 	r.ElapsedNS = now - w.start
 	s := &r.Streams[0]
@@ -137,6 +138,34 @@ func (w *worker) finish(failure error) {
 		r.Error = failure.Error()
 	}
 	w.judge(pacing, failure)
+}
+
+// onTheWire keeps the rate that was made within the link's. A ring takes frames faster than the link carries them, so where no
+// schedule below the link's rate holds them back, the time of the run is at least what its frames need on the wire.
+func (w *worker) onTheWire(p pace.Result) pace.Result {
+	if !w.beyondLink() {
+		return p
+	}
+	hi, lo := bits.Mul64(p.Sent, uint64(w.bitsL1())*1e9)
+	if hi >= w.linkBPS {
+		return p // centuries
+	}
+	ns, rest := bits.Div64(hi, lo, w.linkBPS)
+	if rest > 0 {
+		ns++
+	}
+	p.Planned = max(p.Planned, int64(min(ns, math.MaxInt64)))
+	return p
+}
+
+// beyondLink reports whether more is asked for than the link carries.
+func (w *worker) beyondLink() bool {
+	if w.linkBPS == 0 || w.den == 0 {
+		return w.linkBPS != 0
+	}
+	askedHi, askedLo := bits.Mul64(w.num, uint64(w.bitsL1()))
+	linkHi, linkLo := bits.Mul64(w.den, w.linkBPS)
+	return askedHi > linkHi || askedHi == linkHi && askedLo > linkLo
 }
 
 func (w *worker) latency(l *report.Latency) error {
@@ -173,7 +202,10 @@ func (w *worker) judge(p pace.Result, failure error) {
 	}
 	if w.den != 0 && p.Skipped == 0 && !p.Kept(w.num, w.den) {
 		why := "this host cannot make the rate"
-		if p.RingFull > 0 {
+		switch {
+		case w.beyondLink():
+			why = fmt.Sprintf("a link of %sb/s carries %s such frames a second", report.SI(float64(w.linkBPS), 0), report.Commas(units.LineRate(w.cfg.Frame.Size, w.linkBPS)))
+		case p.RingFull > 0:
 			why = fmt.Sprintf("the ring was full %s times: the link or the card is slower than the rate", report.Commas(p.RingFull))
 		}
 		say("made %.1f of %.1f frames/s, less than 99.9 %%: %s", p.PPS(), float64(w.num)/float64(w.den), why)
