@@ -45,7 +45,7 @@ func rounds(t testing.TB) (round func()) {
 	if err := e.Start(context.Background(), nic.Config{Pool: rx}); err != nil {
 		t.Fatal(err)
 	}
-	w, err := newWorker(cfg, []Port{cfg.Tx}, tx)
+	w, err := newWorker(cfg, []Port{cfg.Tx}, tx, rx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,6 +57,7 @@ func rounds(t testing.TB) (round func()) {
 			b.Free()
 		}
 		w.cache.Close()
+		w.rxCache.Close()
 		for _, err := range []error{e.Stop(), w.waiter.Close(), tx.Close(), rx.Close()} {
 			if err != nil {
 				t.Error(err)

@@ -147,7 +147,7 @@ func withPools(ctx context.Context, cfg Config, txPool, rxPool *mbuf.Pool) (resu
 	if err := WaitForLink(ctx, cfg.Clock, ports); err != nil {
 		return nil, err
 	}
-	w, err := newWorker(cfg, ports, txPool)
+	w, err := newWorker(cfg, ports, txPool, rxPool)
 	if err != nil {
 		return nil, err
 	}

@@ -25,8 +25,8 @@ func (w *worker) receive() (int, error) {
 	err := w.captureReceived(frames, now)
 	for _, b := range frames {
 		w.classify(b, now)
-		b.Free()
 	}
+	w.rxCache.FreeBulk(frames)
 	return n, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"bare.wire/cmd/pktgen/internal/hist"
 	"bare.wire/cmd/pktgen/internal/pace"
 	"bare.wire/cmd/pktgen/internal/report"
+	"bare.wire/cmd/pktgen/internal/sig"
 	"bare.wire/cmd/pktgen/internal/units"
 	"bare.wire/mbuf"
 	"bare.wire/nic"
@@ -38,8 +39,9 @@ type worker struct {
 	tx      nic.TxQueue
 	rx      nic.RxQueue
 	waiter  *nic.Waiter
-	cache   *mbuf.Cache
+	cache   *mbuf.Cache // of pool: what is sent
 	pool    *mbuf.Pool
+	rxCache *mbuf.Cache // what was received goes back through it: a locked instruction a magazine, not one a frame
 
 	build    *frame.Builder
 	num, den uint64 // target, frames a second; 0/0 at max
@@ -76,7 +78,7 @@ type worker struct {
 	result    *report.Run
 }
 
-func newWorker(cfg Config, ports []Port, pool *mbuf.Pool) (*worker, error) {
+func newWorker(cfg Config, ports []Port, pool, rxPool *mbuf.Pool) (*worker, error) {
 	if cfg.Burst <= 0 {
 		cfg.Burst = pace.DefaultBurst
 	}
@@ -86,7 +88,7 @@ func newWorker(cfg Config, ports []Port, pool *mbuf.Pool) (*worker, error) {
 			cfg.Budget = SoftwareBudget
 		}
 	}
-	cfg.Frame.Run, cfg.Frame.Stream = uint8(cfg.Seed*0x9e3779b97f4a7c15>>56), streamID
+	cfg.Frame.Run, cfg.Frame.Stream = sig.RunOf(cfg.Seed), streamID
 	if cfg.Frame.SrcMAC == [6]byte{} {
 		cfg.Frame.SrcMAC = cfg.Tx.Info().MAC
 	}
@@ -111,7 +113,7 @@ func newWorker(cfg Config, ports []Port, pool *mbuf.Pool) (*worker, error) {
 	if w.waiter, err = nic.NewWaiter(cfg.Clock); err != nil {
 		return nil, err
 	}
-	w.cache = pool.NewCache()
+	w.cache, w.rxCache = pool.NewCache(), rxPool.NewCache()
 	w.scratch = make([]byte, w.build.Len())
 	return w, nil
 }
@@ -145,6 +147,7 @@ func (w *worker) begin() error {
 func (w *worker) run(ctx context.Context) (*report.Run, error) {
 	defer w.waiter.Close() // an eventfd: nothing to be done about an error
 	defer w.cache.Close()
+	defer w.rxCache.Close()
 	defer w.wakeOn(ctx)()
 	if err := w.begin(); err != nil {
 		return nil, err

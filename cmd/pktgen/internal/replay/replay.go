@@ -140,7 +140,7 @@ func withPools(ctx context.Context, cfg Config, txPool, rxPool *mbuf.Pool) (resu
 	if err := engine.WaitForLink(ctx, cfg.Clock, ports); err != nil {
 		return nil, err
 	}
-	w, err := newWorker(cfg, ports, txPool, longest)
+	w, err := newWorker(cfg, ports, txPool, rxPool, longest)
 	if err != nil {
 		return nil, err
 	}

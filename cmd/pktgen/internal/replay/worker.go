@@ -57,7 +57,8 @@ type worker struct {
 	rx      nic.RxQueue
 	waiter  *nic.Waiter
 	pool    *mbuf.Pool
-	cache   *mbuf.Cache
+	cache   *mbuf.Cache // of pool: what is sent
+	rxCache *mbuf.Cache // what was received goes back through it: a locked instruction a magazine, not one a frame
 	longest int
 
 	times *schedule
@@ -94,7 +95,7 @@ type worker struct {
 	result    *report.Replay
 }
 
-func newWorker(cfg Config, ports []engine.Port, pool *mbuf.Pool, longest int) (*worker, error) {
+func newWorker(cfg Config, ports []engine.Port, pool, rxPool *mbuf.Pool, longest int) (*worker, error) {
 	if cfg.Budget == 0 {
 		cfg.Budget = engine.HardwareBudget
 		if cfg.Tx.Info().Software {
@@ -114,7 +115,7 @@ func newWorker(cfg Config, ports []engine.Port, pool *mbuf.Pool, longest int) (*
 	if w.waiter, err = nic.NewWaiter(cfg.Clock); err != nil {
 		return nil, err
 	}
-	w.cache = pool.NewCache()
+	w.cache, w.rxCache = pool.NewCache(), rxPool.NewCache()
 	w.file.Format, w.file.Compressed = cfg.File.src.format, cfg.File.src.compressed
 	w.result = w.describe()
 	return w, nil
@@ -124,6 +125,7 @@ func newWorker(cfg Config, ports []engine.Port, pool *mbuf.Pool, longest int) (*
 func (w *worker) run(ctx context.Context) (*report.Replay, error) {
 	defer w.waiter.Close() // an eventfd: nothing to be done about an error
 	defer w.cache.Close()
+	defer w.rxCache.Close()
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		w.waiter.Wake()
@@ -452,8 +454,8 @@ func (w *worker) receive() (int, error) {
 		if w.cfg.RxCapture != nil && err == nil {
 			err = w.cfg.RxCapture.Frame(b, at)
 		}
-		b.Free()
 	}
+	w.rxCache.FreeBulk(w.recv[:n])
 	return n, err
 }
 
