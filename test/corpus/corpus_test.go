@@ -268,19 +268,32 @@ func replayAll(t *testing.T, dir string, least int) {
 	}
 }
 
-func TestCapturesOfGopacketComeBackByteByByte(t *testing.T) {
+// source is where captures come from, and how many of them at least are of Ethernet.
+type source struct {
+	name  string
+	dir   func(t *testing.T) string
+	least int
+}
+
+// sources are gopacket's module, which is there whenever these tests are, and, in full, what fetch.sh brings.
+func sources() []source {
+	all := []source{{"gopacket", gopacketDir, 20}}
+	if os.Getenv("BAREWIRE_FULL") != "" {
+		all = append(all, source{"dpkt", fetched, 3}, source{"tcpdump", fetched, 300})
+	}
+	return all
+}
+
+func gopacketDir(t *testing.T) string {
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/gopacket/gopacket").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	replayAll(t, strings.TrimSpace(string(dir)), 20)
+	return strings.TrimSpace(string(dir))
 }
 
-// TestCapturesOfOthersComeBackByteByByte needs the network once, and takes its time: make full.
-func TestCapturesOfOthersComeBackByteByByte(t *testing.T) {
-	if os.Getenv("BAREWIRE_FULL") == "" {
-		return
-	}
+// fetched brings the captures of other projects, once, and returns those of the source that the test is named for.
+func fetched(t *testing.T) string {
 	dir, err := filepath.Abs("../../.tools/corpus")
 	if err != nil {
 		t.Fatal(err)
@@ -288,6 +301,11 @@ func TestCapturesOfOthersComeBackByteByByte(t *testing.T) {
 	if out, err := exec.Command("./fetch.sh", dir).CombinedOutput(); err != nil {
 		t.Fatalf("fetch.sh: %v\n%s", err, out)
 	}
-	t.Run("dpkt", func(t *testing.T) { replayAll(t, filepath.Join(dir, "dpkt"), 3) })
-	t.Run("tcpdump", func(t *testing.T) { replayAll(t, filepath.Join(dir, "tcpdump"), 300) })
+	return filepath.Join(dir, filepath.Base(t.Name()))
+}
+
+func TestCapturesComeBackByteByByte(t *testing.T) {
+	for _, s := range sources() {
+		t.Run(s.name, func(t *testing.T) { replayAll(t, s.dir(t), s.least) })
+	}
 }
