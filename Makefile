@@ -48,7 +48,9 @@ fmt: ## gofmt has nothing to say
 	@find . -name '*.go' -not -path './.tools/*' -print0 | xargs -0 gofmt -l | awk '{print "gofmt -w " $$0} END {exit NR > 0}'
 
 .PHONY: vet
-vet: ## go vet, with and without the buffer checks
+vet: ## go vet, with and without the buffer checks; go.mod says what is used
+	go mod tidy -diff
+	go -C tools mod tidy -diff
 	go vet $(PKG)
 	go vet -tags mbufcheck $(PKG)
 	go -C tools vet ./...
