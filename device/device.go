@@ -10,6 +10,9 @@
 // Open picks the driver, gives all cards of one call one bus address space, so that a buffer can go from one to another,
 // and one clock. A software card is stepped by the worker that uses it, inside Recv, Send and Reclaim: no thread spins for
 // it, and on a virtual clock a run is the same every time. With mode=threaded a goroutine steps the cards instead.
+//
+// On a virtual clock time stands still until somebody waits for it to pass: a loop that only polls sees nothing arrive. Wait
+// with nic.Waiter, or sleep on the Set's Clock; see the example of OpenSet.
 package device
 
 import (
@@ -81,8 +84,8 @@ func (s *Set) Close() error {
 	return errors.Join(errs...)
 }
 
-// Open opens the cards that uris name, in their order; sim: alone gives two ports. The closer closes them all. A caller
-// who needs their clock and address space asks OpenSet.
+// Open opens the cards that uris name, in their order; sim: alone gives two ports. The closer closes them all. It is the
+// *Set, whose Space the pools for Start live in; OpenSet returns it as such.
 func Open(ctx context.Context, uris ...string) ([]nic.Port, io.Closer, error) {
 	s, err := OpenSet(ctx, Options{}, uris...)
 	if err != nil {

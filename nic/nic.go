@@ -11,7 +11,7 @@
 //
 // Who may call: one goroutine for each queue. Everything else on a Port may be called from any goroutine.
 //
-// Whoever writes a driver runs package nictest on it.
+// Package device opens ports by name. Whoever writes a driver runs package nictest on it.
 package nic
 
 import (
