@@ -248,3 +248,11 @@ func TestEEPROMPointersThatLeadNowhereAreNotFollowed(t *testing.T) {
 		})
 	}
 }
+
+// What RSS cannot hash is refused, not left out in silence.
+func TestUnknownRSSTypesAreRefused(t *testing.T) {
+	r := newRig(t, rigConfig{})
+	cfg := nic.Config{Pool: r.pool(mbuf.Config{}), RxQueues: 2, RSS: nic.RSSConfig{Types: nic.RSSIPv4 | 1<<20}}
+	r.says(r.ports[0].Start(context.Background(), cfg), "RSS types 0x100000", "unsupported")
+	r.end()
+}

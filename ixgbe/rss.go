@@ -2,6 +2,7 @@ package ixgbe
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"bare.wire/ixgbe/reg"
@@ -39,6 +40,9 @@ func completeRSS(cfg *nic.Config) error {
 		if int(q) >= reach {
 			return fmt.Errorf("RSS table entry %d is queue %d: %d queues are configured, and RSS reaches the first %d", i, q, cfg.RxQueues, reg.RSSQueues)
 		}
+	}
+	if no := r.Types &^ nic.RSSAll; no != 0 {
+		return fmt.Errorf("RSS types %#x: %w", uint32(no), errors.ErrUnsupported)
 	}
 	if r.Types == 0 {
 		r.Types = nic.RSSAll

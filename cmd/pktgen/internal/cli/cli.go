@@ -137,6 +137,14 @@ func (a *app) logger() (*slog.Logger, error) {
 	return nil, usage("log format %q: unknown; write text or json", a.logFormat)
 }
 
+// print writes to standard output.
+func (a *app) print(format string, args ...any) error {
+	if _, err := fmt.Fprintf(a.out, format, args...); err != nil {
+		return &exitError{Device, err}
+	}
+	return nil
+}
+
 // flagError adds to an unknown flag the one that was probably meant.
 func flagError(cmd *cobra.Command, err error) error {
 	text := err.Error()
@@ -185,8 +193,7 @@ func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(a.out, "pktgen %s\n", version())
-			return err
+			return a.print("pktgen %s\n", version())
 		},
 	}
 }

@@ -103,8 +103,7 @@ func (a *app) dryToText(p *plan, b *frame.Builder, s *pace.Schedule, total uint6
 		b.Stamp(room, i, at)
 		fmt.Fprintf(&text, "\nframe %d, due at %d ns, %d bytes without FCS\n%s", i, at, b.Len(), hex.Dump(room))
 	}
-	_, err := fmt.Fprint(a.out, text.String())
-	return err
+	return a.print("%s", text.String())
 }
 
 func (a *app) dryToFile(p *plan, b *frame.Builder, s *pace.Schedule, total uint64) error {
@@ -129,6 +128,5 @@ func (a *app) dryToFile(p *plan, b *frame.Builder, s *pace.Schedule, total uint6
 	if n < total {
 		more = ", the first of the run"
 	}
-	_, err = fmt.Fprintf(a.out, "%s: %s frames%s\n", p.dryRun, report.Commas(n), more)
-	return err
+	return a.print("%s: %s frames%s\n", p.dryRun, report.Commas(n), more)
 }

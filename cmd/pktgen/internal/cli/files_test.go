@@ -79,6 +79,21 @@ func TestMachineThatRefusesAtTheStartIsNoDeviceFailure(t *testing.T) {
 	}
 }
 
+// full is a writer that takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+func TestOutputThatCannotBeWrittenIsNoUsageError(t *testing.T) {
+	for _, args := range [][]string{{"version"}, {"run", "--dry-run"}, {"run", "-n", "1", virtual}, {"run", "-n", "1", "-o", "json", virtual}, {"run", "-n", "1", "-o", "ndjson", virtual}} {
+		var log bytes.Buffer
+		code := (&app{out: full{}, log: &log, open: device.OpenSet}).main(context.Background(), args)
+		if code != Device && code != Environment || !strings.Contains(log.String(), "no space left") || strings.Contains(log.String(), "--help") {
+			t.Errorf("%v: code %d: %s", args, code, log.String())
+		}
+	}
+}
+
 func TestPipeWithoutAReaderIsRefused(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
