@@ -105,6 +105,7 @@ for every frame: lost, reordered, duplicated, late. Without a device it uses two
 own process, so it runs anywhere, without root.`,
 		SilenceErrors: true, SilenceUsage: true,
 		SuggestionsMinimumDistance: 2,
+		Version:                    version(),
 	}
 	root.SetOut(a.out)
 	root.SetErr(a.log)

@@ -198,7 +198,10 @@ func (f runFlags) look(p *plan) (err error) {
 	if err != nil {
 		return fmt.Errorf("--flows: %w", err)
 	}
-	s.Flows = int(min(n, frame.MaxFlows+1))
+	if n > frame.MaxFlows {
+		return fmt.Errorf("--flows %s: more than there can be; give 1 to %d", f.flows, frame.MaxFlows)
+	}
+	s.Flows = int(n)
 	_, err = frame.New(*s)
 	return err
 }

@@ -65,6 +65,9 @@ func ParseRate(s string) (Rate, error) {
 		return checkRate(s, Rate{u.kind, r.num, r.den})
 	}
 	if rest == "" {
+		if r.num == 0 {
+			return Rate{}, fmt.Errorf("rate %q: nothing would be sent; %s", s, rateHelp)
+		}
 		return Rate{}, fmt.Errorf("rate %q: the unit is missing; did you mean %spps? %s", s, word, rateHelp)
 	}
 	return Rate{}, fmt.Errorf("rate %q: unknown unit %q; %s", s, rest, rateHelp)

@@ -64,6 +64,9 @@ func decimal(s string) (r ratio, rest string, err error) {
 		r.num = sum
 		digits++
 	}
+	if digits == 0 && strings.HasPrefix(s, "-") {
+		return r, s, fmt.Errorf("is negative")
+	}
 	if digits == 0 {
 		return r, s, fmt.Errorf("a number is missing")
 	}
@@ -185,6 +188,9 @@ func ParseLimit(s string) (Limit, error) {
 	}
 	if err == nil && percent {
 		r, err = r.div(100)
+	}
+	if err == nil && percent && r.num > r.den {
+		err = fmt.Errorf("is more than all of them")
 	}
 	if err == nil && !percent && r.den != 1 {
 		err = fmt.Errorf("is not a whole number of frames; did you mean %s%%?", s)

@@ -72,7 +72,8 @@ func TestRateErrorsSayWhatWasMeant(t *testing.T) {
 		"1e40pps":         "exponent",
 		"99999999999Gbps": "too large",
 		"1.0123456789pps": "9 digits",
-		"-1pps":           "a number is missing",
+		"-1pps":           "is negative",
+		"0":               "nothing would be sent",
 	} {
 		_, err := ParseRate(word)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -125,7 +126,7 @@ func TestCountsSizesDurations(t *testing.T) {
 		}
 	}
 	for word, want := range map[string]string{"": "missing", "1.5": "whole number", "5 frames": "multiplier",
-		"18446744073709551616": "too large", "1e30": "too large", "-3": "missing"} {
+		"18446744073709551616": "too large", "1e30": "too large", "-3": "negative"} {
 		if _, err := Count(word); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("count %q: %v", word, err)
 		}
@@ -229,7 +230,7 @@ func TestLimitsAreExact(t *testing.T) {
 			t.Errorf("%s allows %d of %d: %v, %v", c.word, c.n, c.total, !c.want, err)
 		}
 	}
-	for word, want := range map[string]string{"": "missing", "0.1": "did you mean 0.1%", "1e-3": "not understood", "-1": "missing", "1%%": "not understood"} {
+	for word, want := range map[string]string{"": "missing", "0.1": "did you mean 0.1%", "1e-3": "not understood", "-1": "negative", "1%%": "not understood", "200%": "more than all"} {
 		if _, err := ParseLimit(word); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("limit %q: %v, want %q", word, err, want)
 		}
