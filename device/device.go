@@ -202,7 +202,22 @@ func unknown(uri string) error {
 	if looksLikePCI(uri) {
 		return fmt.Errorf("device %q: PCI devices cannot be opened yet; known are:%s", uri, kinds())
 	}
-	return fmt.Errorf("device %q: unknown kind; known are:%s", uri, kinds())
+	hint := ""
+	for _, s := range schemes() {
+		if uri+":" == s.name {
+			hint = fmt.Sprintf("did you mean %s? ", s.name)
+		}
+	}
+	return fmt.Errorf("device %q: unknown kind; %sknown are:%s", clip(uri), hint, kinds())
+}
+
+// clip keeps what somebody typed short enough for a line.
+func clip(s string) string {
+	const most = 100
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
 }
 
 // looksLikePCI says whether uri is a PCI address, 0000:03:00.0 or 03:00.0.
