@@ -40,6 +40,8 @@ func TestConformanceSlowCard(t *testing.T) {
 func TestAnyInterleavingKeepsOrder(t *testing.T) {
 	n := 200
 	switch {
+	case full() && raceBuild:
+		n = 400
 	case full():
 		n = 5000
 	case raceBuild:

@@ -16,6 +16,7 @@
 package nictest
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -119,8 +120,15 @@ func TestPort(t *testing.T, open Opener) {
 // TestSeeds runs n random interleavings of sending, receiving and waiting, seeds first … first+n−1; each has to deliver the
 // same frames in order. A failure names its seed.
 func TestSeeds(t *testing.T, open Opener, first uint64, n int) {
-	for seed := first; seed < first+uint64(n) && !t.Failed(); seed++ {
-		testSeed(t, open, seed)
+	// In groups, each a test of its own: what a run leaves to be cleaned up is kept until its test ends.
+	const group = 50
+	for end := first + uint64(n); first < end && !t.Failed(); first += group {
+		last := min(first+group, end)
+		t.Run(fmt.Sprintf("%d to %d", first, last-1), func(t *testing.T) {
+			for seed := first; seed < last && !t.Failed(); seed++ {
+				testSeed(t, open, seed)
+			}
+		})
 	}
 }
 
