@@ -89,6 +89,7 @@ func run(b docsh.Block, limit time.Duration) error {
 	err := docsh.Run(ctx, ".", env, b, &out)
 	for try := 2; err != nil && try <= b.Tries && ctx.Err() == nil; try++ {
 		fmt.Printf("     %s: %v: try %d of %d\n", b, err, try, b.Tries)
+		time.Sleep(10 * time.Second) // what made the machine stand still may pass
 		out.Reset()
 		err = docsh.Run(ctx, ".", env, b, &out)
 	}

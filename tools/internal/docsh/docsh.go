@@ -8,7 +8,7 @@
 //	```sh hardware   needs a real card; nobody here runs it
 //
 // `sh ci realtime` is `sh ci` for a block that keeps time with the machine's clock, and that a machine which stands still for
-// a moment makes fail: it gets three tries. Any other fence that names a shell is an error: a reader could not know whether the
+// a moment makes fail: it gets five tries. Any other fence that names a shell is an error: a reader could not know whether the
 // block works.
 package docsh
 
@@ -35,7 +35,7 @@ type Block struct {
 }
 
 // realtimeTries is Tries of a block that keeps real time.
-const realtimeTries = 3
+const realtimeTries = 5
 
 func (b Block) String() string { return fmt.Sprintf("%s:%d", b.File, b.Line) }
 

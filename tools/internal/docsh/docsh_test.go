@@ -46,7 +46,7 @@ func TestBlocksAreFound(t *testing.T) {
 		{"d.md", 3, "ci", "echo one\n", 1},
 		{"d.md", 10, "hardware", "run\n  it\n", 1},
 		{"d.md", 14, "guest", "cat <<E\n```sh\n~~~\n", 1},
-		{"d.md", 26, "ci", "sleep 1\n", 3},
+		{"d.md", 26, "ci", "sleep 1\n", 5},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, %v\nwant %q", got, err, want)
