@@ -33,6 +33,13 @@ type Memory interface {
 	Bytes(bus uint64, n int) ([]byte, error)
 }
 
+// GuardedMemory is a Memory that tells reads from writes, as an IOMMU does.
+type GuardedMemory interface {
+	Memory
+	ForReads() Memory
+	ForWrites() Memory
+}
+
 // Engine is a part of a device that works in steps.
 type Engine interface {
 	// Step does what is due at now (ns of the world's clock) and returns the time of the next thing it has to do:

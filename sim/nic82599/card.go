@@ -93,7 +93,8 @@ type Card struct {
 	cfg Config
 	w   *sim.World
 	clk clock.Clock
-	mem sim.Memory
+	mem sim.Memory // for what is read, and for rings
+	out sim.Memory // for what is written
 	end *link.End
 	rng rng
 
@@ -154,7 +155,10 @@ func New(cfg Config) *Card {
 	if cfg.Speed == 0 {
 		cfg.Speed = 10e9
 	}
-	c := &Card{cfg: cfg, w: cfg.World, clk: cfg.World.Clock(), mem: cfg.Memory, end: cfg.End, latch: make(map[uint32]uint64)}
+	c := &Card{cfg: cfg, w: cfg.World, clk: cfg.World.Clock(), mem: cfg.Memory, out: cfg.Memory, end: cfg.End, latch: make(map[uint32]uint64)}
+	if m, ok := cfg.Memory.(sim.GuardedMemory); ok {
+		c.mem, c.out = m.ForReads(), m.ForWrites()
+	}
 	c.rng = newRNG(cfg.Seed)
 	c.misuse.init()
 	c.irq.init(c)

@@ -16,6 +16,8 @@ const (
 	cfgCommand      = 0x04
 	cfgStatus       = 0x06
 	cfgBAR0         = 0x10
+	cfgBAR2         = 0x18
+	cfgBAR4         = 0x20
 	cfgCapPM        = 0x40
 	cfgCapMSI       = 0x50
 	cfgCapMSIX      = 0x70
@@ -27,6 +29,9 @@ const (
 
 	cmdMemory    = 1 << 1
 	cmdBusMaster = 1 << 2
+	cmdINTxOff   = 1 << 10
+
+	statusINTx = 1 << 3 // an interrupt is pending, whether or not the pin may say so
 
 	devStatusPending = 1 << 5  // transactions pending
 	devCtlFLR        = 1 << 15 // function-level reset, reads 0
@@ -38,12 +43,15 @@ var writable = [256]byte{
 	0x0C:        0xFF,                    // cache line size
 	cfgBAR0 + 2: 0xFE, cfgBAR0 + 3: 0xFF, // 128 KiB
 	cfgBAR0 + 4: 0xFF, cfgBAR0 + 5: 0xFF, cfgBAR0 + 6: 0xFF, cfgBAR0 + 7: 0xFF,
+	cfgBAR2: 0xE0, cfgBAR2 + 1: 0xFF, cfgBAR2 + 2: 0xFF, cfgBAR2 + 3: 0xFF, // 32 bytes
+	cfgBAR4 + 1: 0xC0, cfgBAR4 + 2: 0xFF, cfgBAR4 + 3: 0xFF, // 16 KiB
+	cfgBAR4 + 4: 0xFF, cfgBAR4 + 5: 0xFF, cfgBAR4 + 6: 0xFF, cfgBAR4 + 7: 0xFF,
 	0x3C:         0xFF, // interrupt line
 	cfgCapPM + 4: 0x03, cfgCapPM + 5: 0x01,
 	cfgCapMSI + 2: 0x71,
 	cfgCapMSI + 4: 0xFC, cfgCapMSI + 5: 0xFF, cfgCapMSI + 6: 0xFF, cfgCapMSI + 7: 0xFF,
 	cfgCapMSI + 8: 0xFF, cfgCapMSI + 9: 0xFF, cfgCapMSI + 10: 0xFF, cfgCapMSI + 11: 0xFF,
-	cfgCapMSI + 12: 0xFF, cfgCapMSI + 13: 0xFF,
+	cfgCapMSI + 12: 0xFF, cfgCapMSI + 13: 0xFF, cfgCapMSI + 16: 0x01,
 	cfgCapMSIX + 3: 0xC0, // enable, mask all
 	cfgDeviceCtl:   0xFF, cfgDeviceCtl + 1: 0x7F,
 	cfgCapPCIe + 0x10: 0xC3,
@@ -59,7 +67,9 @@ func (c *Card) resetConfig() {
 	put16(0x02, deviceID)
 	put16(cfgStatus, 1<<4)  // capabilities
 	put32(0x08, 0x02000001) // Ethernet controller, revision 1
-	put32(cfgBAR0, 0x4)     // memory, 64-bit
+	put32(cfgBAR0, 0x4)     // memory, 64-bit: the registers
+	put32(cfgBAR2, 0x1)     // I/O: the same through an address and a data port
+	put32(cfgBAR4, 0x4)     // memory, 64-bit: the MSI-X table
 	put16(0x2C, vendorID)
 	put16(0x2E, 0x0003)
 	c.config[0x34] = cfgCapPM
@@ -91,6 +101,10 @@ func (c *Card) ReadConfig(off, size int) (uint32, error) {
 	c.config[cfgDeviceStatus] &^= devStatusPending
 	if c.inFlight() {
 		c.config[cfgDeviceStatus] |= devStatusPending
+	}
+	c.config[cfgStatus] &^= statusINTx
+	if c.waiting() {
+		c.config[cfgStatus] |= statusINTx
 	}
 	var b [4]byte
 	copy(b[:], c.config[off:off+size])

@@ -62,7 +62,7 @@ func (c *Card) gather(dst []byte, bus uint64, n int) ([]byte, error) {
 // scatter copies src to bus.
 func (c *Card) scatter(bus uint64, src []byte) error {
 	for len(src) > 0 {
-		b, err := c.mem.Bytes(bus, len(src))
+		b, err := c.out.Bytes(bus, len(src))
 		if err == nil && len(b) == 0 {
 			err = errNoBytes
 		}

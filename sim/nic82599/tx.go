@@ -501,7 +501,7 @@ func (c *Card) reportDesc(q *txQueue, r txReport, t int64) {
 
 // reportHead writes the head to where TDWBAL says.
 func (c *Card) reportHead(q *txQueue, t int64) {
-	b, err := c.mem.Bytes(q.headBus, 4)
+	b, err := c.out.Bytes(q.headBus, 4)
 	if err != nil || len(b) < 4 {
 		c.fault(&q.queue, "head write-back", q.headBus, err)
 		return
