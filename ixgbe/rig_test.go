@@ -59,6 +59,7 @@ func newBareRig(t testing.TB, cfg rigConfig) *rig {
 		c.MAC = [6]byte{2, 0, 0, 0, 0xff, byte(1 + i)}
 		c.Seed = 2*c.Seed + uint64(i)
 		c.Faults = cfg.faults[i]
+		c.BareReset = true
 		c.Watch = true
 		r.cards[i] = nic82599.New(c)
 		r.fns[i] = &function{Card: r.cards[i]}

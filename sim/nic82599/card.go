@@ -22,7 +22,7 @@
 //
 // Not modelled (use is a Misuse of kind Unsupported): header split, receive coalescing, legacy receive descriptors, SCTP
 // checksums, IPsec, DCB, VMDq and SR-IOV, flow director, five-tuple, ethertype and SYN filters, sending of pause frames.
-// Not modelled either, and not noticed: time stamps, wake-up, management, the module's I2C bus.
+// Not modelled either, and not noticed: time stamps, wake-up, management.
 //
 // The facts are those of the Intel 82599 10 GbE Controller Datasheet (document 331520) and its specification update
 // (331521); § in comments are the datasheet's sections.
@@ -59,6 +59,10 @@ type Config struct {
 	Watch bool
 	// MaxStep bounds the frames handled in one Step in each direction, so that more interleavings are seen. 0: no bound.
 	MaxStep int
+	// BareReset leaves registers 0 after a reset where nothing but the habits of a driver says otherwise.
+	BareReset bool
+	// NoModule: the SFP+ cage is empty until SetModule.
+	NoModule bool
 }
 
 // Timing is how long the card takes. Each delay is drawn uniformly from 0 to the value; 0 stands for the default, a
@@ -122,6 +126,7 @@ type Card struct {
 	rx        rxEngine
 	irq       interrupts
 	phy       phy
+	mod       module
 	flt       filters
 	rss       rssState
 	hot       hotRegs
@@ -163,6 +168,7 @@ func New(cfg Config) *Card {
 	c.misuse.init()
 	c.irq.init(c)
 	c.watch.init(cfg.Watch)
+	c.mod.init(cfg.NoModule)
 	c.nvm = makeNVM(cfg.MAC, cfg.LAN, cfg.Faults.BadEEPROM)
 	c.w.Lock()
 	c.now = c.clk.Nanos()

@@ -49,7 +49,7 @@ func (c *Card) SetCable(in bool) {
 // runLink follows the link; it returns when it may come up. The wire has a link when both its ends say they are ready.
 func (c *Card) runLink() int64 {
 	next := sim.Never
-	disabled := c.cfg.Faults.LinkNever || c.resetting || c.val(reg.AUTOC2)&reg.AUTOC2_LINK_DISABLE != 0
+	disabled := c.cfg.Faults.LinkNever || c.mod.absent && !c.hot.loopback || c.resetting || c.val(reg.AUTOC2)&reg.AUTOC2_LINK_DISABLE != 0
 	if !c.phy.trained && !disabled {
 		c.phy.trained = c.now >= c.phy.at
 		next = c.phy.at

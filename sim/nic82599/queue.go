@@ -169,7 +169,7 @@ func (c *Card) writeRDT(n int, v uint32) {
 	q := &c.rx.q[n]
 	v &= 0xFFFF
 	if !c.tailAllowed(&q.queue, "RDT", v) {
-		if q.state == qOff {
+		if q.state == qOff || q.n == 0 { // no ring: a register like any other
 			c.set(reg.RDT(n), v)
 		}
 		return
@@ -189,7 +189,7 @@ func (c *Card) writeTDT(n int, v uint32) {
 	q := &c.tx.q[n]
 	v &= 0xFFFF
 	if !c.tailAllowed(&q.queue, "TDT", v) {
-		if q.state == qOff {
+		if q.state == qOff || q.n == 0 { // no ring: a register like any other
 			c.set(reg.TDT(n), v)
 		}
 		return

@@ -46,6 +46,9 @@ const (
 	hSECTXSTAT
 	hFDIRCTRL
 	hMSCA
+	hI2CCTL
+	hESDP
+	hGPIE
 )
 
 // hooks says which registers are special, by name.
@@ -60,7 +63,7 @@ var hooks = map[string]hook{
 	"HLREG0": hRxSetup, "RXPBSIZE": hRxSetup, "RXCSUM": hRxSetup,
 	"MAXFRS": hHot, "MFLCN": hHot, "TXPBSIZE": hHot, "DMATXCTL": hHot, "RTTDCS": hHot, "SECRXCTRL": hHot, "SECTXCTRL": hHot,
 	"AUTOC": hAUTOC, "AUTOC2": hAUTOC, "LINKS": hLINKS, "SECRXSTAT": hSECRXSTAT, "SECTXSTAT": hSECTXSTAT,
-	"FDIRCTRL": hFDIRCTRL, "MSCA": hMSCA,
+	"FDIRCTRL": hFDIRCTRL, "MSCA": hMSCA, "I2CCTL": hI2CCTL, "ESDP": hESDP, "GPIE": hGPIE,
 }
 
 // cell is what one register of an array does.
@@ -74,6 +77,7 @@ type cell struct {
 	keep  uint32 // bits that keep what is written
 	clear uint32 // bits that a read clears
 	reset uint32
+	habit uint32 // reset value that only a driver's habits tell
 	alien uint32 // bits that the model does not obey
 	name  *reg.Reg
 }
@@ -91,10 +95,16 @@ var resets = map[string]uint32{
 	"EEC":        reg.EEC_PRES | 6<<11, // 4096 words
 	"AUTOC":      3<<13 | reg.AUTOC_PMA_1G,
 	"ANLP1":      1 << 16,
-	"ESDP":       1 << 2,
+	"I2CCTL":     reg.I2CCTL_CLK_OUT | reg.I2CCTL_DATA_OUT,
 	"LEDCTL":     0x00000104,
 	"SECRXSTAT":  reg.SECRXSTAT_SECRX_OFF_DIS,
 	"SECTXSTAT":  reg.SECTXSTAT_SECTX_OFF_DIS,
+}
+
+// habits are values after a reset that no text states, but on which Linux's driver relies: it does not write these bits and
+// they have to be as they are here. With Config.BareReset they are 0, so that a driver is found out that relies on them.
+var habits = map[string]uint32{
+	"HLREG0": reg.HLREG0_TXCRCEN | reg.HLREG0_RXCRCSTRP | reg.HLREG0_TXPADEN | reg.HLREG0_RXLNGTHERREN,
 }
 
 // absent are the bits that turn on what the model does not do.
@@ -117,6 +127,7 @@ func makeCells() ([]cell, *[reg.BARSize / 4]uint16) {
 			clear: r.Bits(reg.RC),
 			fixed: keep == 0,
 			alien: absent[r.Name],
+			habit: habits[r.Name],
 			rx:    len(r.Name) > 1 && r.Name[0] == 'R',
 		}
 		for n := range r.Count() {
@@ -196,6 +207,12 @@ func (c *Card) read(r *cell) uint32 {
 		return uint32(c.now / 1000)
 	case hEICR:
 		return c.readEICR()
+	case hEICS: // the causes, and none is cleared: Linux's way round an erratum, read here and write EICR
+		return c.causes()
+	case hI2CCTL:
+		return c.readI2CCTL()
+	case hESDP:
+		return c.readESDP()
 	case hEIMS:
 		return uint32(c.irq.mask)&^miscBits | c.irq.miscMask
 	case hEIMSEX:
@@ -347,6 +364,8 @@ func (c *Card) write(r *cell, v uint32) {
 		c.checkRxSetup(r, old, kept)
 	case hMSCA:
 		c.writeMSCA(v)
+	case hI2CCTL:
+		c.writeI2CCTL(v)
 	case hAUTOC:
 		c.writeAUTOC(r.off, v)
 	case hFDIRCTRL:

@@ -24,6 +24,14 @@ func (c *Card) resetRegisters() {
 			c.set(cells[i].off, v)
 		}
 	}
+	if !c.cfg.BareReset {
+		for i := range cells {
+			if v := cells[i].habit; v != 0 {
+				c.set(cells[i].off, v)
+			}
+		}
+	}
+	c.mod.bus = i2c{scl: true, sda: true}
 	clear(c.latch)
 	c.set(reg.STATUS, uint32(c.cfg.LAN)<<2)
 	c.tx.reset()
