@@ -17,6 +17,7 @@ type steppedPort struct {
 	world *sim.World
 	rx    []steppedRx
 	tx    []steppedTx
+	link  nap
 }
 
 // Start implements nic.Port.
@@ -25,6 +26,7 @@ func (p *steppedPort) Start(ctx context.Context, cfg nic.Config) error {
 		return err
 	}
 	p.endNaps() // a caller who never called again after Arm
+	p.link.world = p.world
 	p.rx = make([]steppedRx, max(1, cfg.RxQueues))
 	for i := range p.rx {
 		p.rx[i].inner, p.rx[i].nap.world = p.Port.Rx(i), p.world
@@ -50,6 +52,7 @@ func (p *steppedPort) Close() error {
 
 // endNaps lets the world rest: who sleeps on a port that stops is woken by the driver.
 func (p *steppedPort) endNaps() {
+	p.link.end()
 	for i := range p.rx {
 		p.rx[i].nap.end()
 	}
@@ -61,7 +64,17 @@ func (p *steppedPort) endNaps() {
 func (p *steppedPort) Rx(i int) nic.RxQueue { return &p.rx[i] }
 func (p *steppedPort) Tx(i int) nic.TxQueue { return &p.tx[i] }
 
+// ArmLink lets the world step itself until the next Housekeep.
+func (p *steppedPort) ArmLink(w *nic.Waiter, seen nic.Link) bool {
+	if !p.Port.ArmLink(w, seen) || p.link.world == nil {
+		return false
+	}
+	p.link.begin()
+	return p.Port.ArmLink(w, seen)
+}
+
 func (p *steppedPort) Housekeep(now time.Time) {
+	p.link.end()
 	p.world.Step()
 	p.Port.Housekeep(now)
 }

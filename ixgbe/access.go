@@ -78,8 +78,8 @@ func (p *Port) fail(err error) {
 	}
 	p.log.Error("port is gone", "err", err)
 	p.silence()
-	p.link.Store(&nic.Link{})
-	p.wakeAll(err)
+	p.wakeAll(err) // before the link goes, which wakes without a reason
+	p.lostLink()
 }
 
 // silence makes Recv and Send return 0.

@@ -18,6 +18,7 @@
 //	inittx.go      transmit path (§4.6.8)
 //	ring.go        descriptor rings (§7.1.6, §7.2.3)
 //	rx.go, tx.go   Recv and Send: the hot path
+//	rxoffload.go, txoffload.go  checksums, tags, segmentation (§7.1.11, §7.2.4, §7.2.5)
 //	interrupt.go   Arm and what wakes a sleeper (§7.3)
 //	stats.go       counters that clear when read, and those of 36 bits (§8.2.3.23)
 //	stop.go        how every buffer comes back, or is kept out of reach

@@ -9,6 +9,9 @@ import (
 	"bare.wire/nic"
 )
 
+// etherVLAN is the EtherType of an 802.1Q tag.
+const etherVLAN = 0x8100
+
 // filterState is what is let in. It outlives a restart.
 type filterState struct {
 	promiscuous, allMulticast bool
@@ -81,7 +84,7 @@ func (p *Port) writeVLANs() {
 		p.write(reg.VFTA(i), v)
 	}
 	v := p.read(reg.VLNCTRL) &^ (reg.VLNCTRL_VFE | reg.VLNCTRL_CFIEN | reg.VLNCTRL_VET)
-	v |= 0x8100
+	v |= etherVLAN
 	if len(p.filters.vlans) > 0 && !p.filters.promiscuous {
 		v |= reg.VLNCTRL_VFE
 	}

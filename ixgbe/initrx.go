@@ -44,6 +44,13 @@ func (p *Port) initMAC() {
 		v |= reg.HLREG0_LPBK
 	}
 	p.write(reg.HLREG0, v)
+	// Pause frames stop here, obeyed or not (§8.2.3.22.34); none are sent.
+	flow := p.read(reg.MFLCN) &^ (reg.MFLCN_RFCE | reg.MFLCN_RPFCE | reg.MFLCN_PMCF)
+	if p.cfg.HonourPause {
+		flow |= reg.MFLCN_RFCE
+	}
+	p.write(reg.MFLCN, flow|reg.MFLCN_DPF)
+	p.write(reg.FCCFG, 0)
 }
 
 // initRxRing tells the card where the ring is and how large its buffers are (§8.2.3.8.1 – 7).

@@ -31,6 +31,7 @@ func (p *Port) initTx(ctx context.Context) error {
 	for i, q := range p.tx {
 		p.initTxRing(i, q)
 	}
+	p.put(reg.DMATXCTL, reg.DMATXCTL_VT, reg.Put(0, reg.DMATXCTL_VT, etherVLAN))
 	p.set(reg.DMATXCTL, reg.DMATXCTL_TE) // before any queue is enabled
 	for i := range p.tx {
 		if err := p.startTxQueue(ctx, i); err != nil {

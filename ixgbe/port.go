@@ -67,7 +67,10 @@ type Port struct {
 	// quarantinePools are those that the buffers belong to.
 	quarantinePools []*mbuf.Pool
 
-	link  atomic.Pointer[nic.Link]
+	link       atomic.Pointer[nic.Link] // written with linkChange locked
+	linkChange linkChange
+	pin        bool // one interrupt, MSI or a pin, instead of MSI-X; set while there are none
+
 	gone  atomic.Pointer[error]
 	stats statistics
 }
@@ -112,7 +115,9 @@ func Open(ctx context.Context, fn pci.Function, opt Options) (*Port, error) {
 		RxQueues: maxQueues, TxQueues: maxQueues, RSSQueues: reg.RSSQueues,
 		MinDesc: minDesc, MaxDesc: maxDesc, DescAlign: descAlign,
 		MaxFrame: reg.MaxFrameFCS - fcsLen, MaxSegs: maxSegs,
-		Offloads: nic.RxRSSHash | nic.RxVLANStrip | nic.RxScatter | nic.TxMultiSegment,
+		MaxTSO: maxTSO, MinMSS: minMSS, MaxInterruptInterval: maxInterruptInterval,
+		Offloads: nic.RxRSSHash | nic.RxIPChecksum | nic.RxL4Checksum | nic.RxVLANStrip | nic.RxScatter |
+			nic.TxIPChecksum | nic.TxL4Checksum | nic.TxTSO | nic.TxVLANInsert | nic.TxMultiSegment,
 		Software: opt.Software,
 	}
 	return p, nil
@@ -208,6 +213,9 @@ func (p *Port) complete(cfg *nic.Config) error {
 		if c.v < c.lo || c.v > c.hi || c.v%c.multiple != 0 {
 			return fmt.Errorf("%s is %d: want %d to %d, a multiple of %d", c.what, c.v, c.lo, c.hi, c.multiple)
 		}
+	}
+	if d := cfg.InterruptInterval; d < 0 || d > maxInterruptInterval {
+		return fmt.Errorf("InterruptInterval is %v: want 0 to %v", d, maxInterruptInterval)
 	}
 	if no := cfg.Offloads &^ p.info.Offloads; no != 0 {
 		return fmt.Errorf("offloads %#x: %w", no, errors.ErrUnsupported)

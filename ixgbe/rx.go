@@ -16,6 +16,9 @@ const refillBatch = 64
 // rxErrors are the errors for which a frame is dropped here when the card has not dropped it itself (§7.1.6.2).
 const rxErrors = reg.RXD_HBO | reg.RXD_CE | reg.RXD_LE | reg.RXD_PE | reg.RXD_OSE | reg.RXD_USE
 
+// rxCare are the bits of a write-back's second word by which the fast path knows what is for it: it takes DD and EOP alone.
+const rxCare = reg.RXD_DD | reg.RXD_EOP | rxErrors
+
 // rxQueue is a receive ring and the buffers that the card has for it.
 //
 //	      next            tail
@@ -30,9 +33,9 @@ type rxQueue struct {
 	next     uint32      // the descriptor that is written back next
 	filled   uint32
 	batch    uint32
-	care     uint64 // bits of the second word that the fast path looks at: it takes DD and EOP alone
-	room     uint32 // bytes that the card may write to one buffer (SRRCTL.BSIZEPKT)
-	tail     uint32 // RDT
+	notes    *rxNotes // what there is to say of frames beside hash and type; nil: nothing
+	room     uint32   // bytes that the card may write to one buffer (SRRCTL.BSIZEPKT)
+	tail     uint32   // RDT
 	headroom uint32
 	rdt      uint32 // its register
 	bar      pci.BAR
@@ -44,7 +47,6 @@ type rxQueue struct {
 	partialLen           uint32
 	partialBad           bool
 
-	offloads       nic.Offload
 	maxFrame       uint32
 	packets, bytes nic.Counter
 	errors         nic.Counter // frames dropped here: an error bit, longer than configured, a length that cannot be
@@ -97,7 +99,11 @@ func (q *rxQueue) Recv(into []*mbuf.Buf) int {
 // harvest takes up to run frames that lie in one buffer each. The caller advances.
 func (q *rxQueue) harvest(into []*mbuf.Buf, run uint32) (n int, bytes uint32) {
 	bufs := q.bufs[q.next : q.next+run]
-	n, bytes = collect(q.ring[q.next:q.next+run], bufs, q.care, q.room)
+	if q.notes != nil {
+		n, bytes = collectNoted(q.ring[q.next:q.next+run], bufs, q.notes, q.room)
+	} else {
+		n, bytes = collect(q.ring[q.next:q.next+run], bufs, q.room)
+	}
 	if n > 0 {
 		copy(into, bufs[:n])
 	}
@@ -105,16 +111,16 @@ func (q *rxQueue) harvest(into []*mbuf.Buf, run uint32) (n int, bytes uint32) {
 }
 
 // collect is the loop over written-back descriptors: it tells the buffers what the card says of them and empties the
-// descriptors, up to the first that is not a whole good frame of at most room bytes with nothing else of care to say. The
-// next descriptor is found by adding to a pointer, which is two instructions less than an index; there is one descriptor of
-// memory behind each ring, so that the pointer stays inside.
-func collect(descs []rxDesc, bufs []*mbuf.Buf, care uint64, room uint32) (n int, bytes uint32) {
+// descriptors, up to the first that is not a whole good frame of at most room bytes. The next descriptor is found by adding
+// to a pointer, which is two instructions less than an index; there is one descriptor of memory behind each ring, so that the
+// pointer stays inside.
+func collect(descs []rxDesc, bufs []*mbuf.Buf, room uint32) (n int, bytes uint32) {
 	bufs = bufs[:len(descs)]
 	d := unsafe.SliceData(descs)
 	for n < len(descs) {
 		hi := atomic.LoadUint64(&d.hi)
 		length := uint32(uint16(hi >> 32))
-		if hi&care != reg.RXD_DD|reg.RXD_EOP || length > room {
+		if hi&rxCare != reg.RXD_DD|reg.RXD_EOP || length > room {
 			break
 		}
 		lo := d.lo
@@ -150,15 +156,15 @@ func (q *rxQueue) gather(into []*mbuf.Buf) (n int, bytes uint32) {
 		into[n] = b
 		n++
 		bytes += length
-		if q.filled > 0 && atomic.LoadUint64(&q.ring[q.next].hi)&q.care == reg.RXD_DD|reg.RXD_EOP {
+		if q.filled > 0 && atomic.LoadUint64(&q.ring[q.next].hi)&rxCare == reg.RXD_DD|reg.RXD_EOP {
 			break
 		}
 	}
 	return n, bytes
 }
 
-// piece takes one descriptor that the fast path left: a part of a frame that spans buffers, or a frame with something to
-// say beside its bytes. It returns the frame, and its length, when this was its end and it is good.
+// piece takes one descriptor that the fast path left: a part of a frame that spans buffers, or a bad one. It returns the
+// frame, and its length, when this was its end and it is good.
 func (q *rxQueue) piece() (frame *mbuf.Buf, bytes uint32) {
 	d := &q.ring[q.next]
 	hi, lo := atomic.LoadUint64(&d.hi), d.lo
@@ -170,8 +176,11 @@ func (q *rxQueue) piece() (frame *mbuf.Buf, bytes uint32) {
 	if length > q.room {
 		length, q.partialBad = 0, true
 	}
-	b.Received(length, lo&rxInfo|uint64(q.slowFlags(hi)))
-	b.VLAN = uint16(hi >> 48)
+	b.Received(length, lo&rxInfo)
+	if q.notes != nil {
+		b.SetInfo(b.Flags()|q.notes.flags(lo, hi), b.Hash())
+		b.VLAN = uint16(hi >> 48)
+	}
 	if q.partial == nil {
 		q.partial = b
 	} else {
@@ -217,27 +226,6 @@ func (q *rxQueue) dropSegments() {
 		q.cache.Free(rest)
 		q.partialLast = q.partial
 	}
-}
-
-// slowFlags are those that only bits in q.care can set.
-func (q *rxQueue) slowFlags(hi uint64) (f mbuf.Flags) {
-	if hi&reg.RXD_VP != 0 && q.offloads&nic.RxVLANStrip != 0 {
-		f |= mbuf.RxVLAN
-	}
-	if hi&reg.RXD_IPCS != 0 && q.offloads&nic.RxIPChecksum != 0 {
-		f |= pick(hi&reg.RXD_IPE != 0, mbuf.RxIPBad, mbuf.RxIPGood)
-	}
-	if hi&reg.RXD_L4CS != 0 && q.offloads&nic.RxL4Checksum != 0 {
-		f |= pick(hi&reg.RXD_L4E != 0, mbuf.RxL4Bad, mbuf.RxL4Good)
-	}
-	return f
-}
-
-func pick(bad bool, ifBad, ifGood mbuf.Flags) mbuf.Flags {
-	if bad {
-		return ifBad
-	}
-	return ifGood
 }
 
 // refill gives the card buffers for all empty descriptors, as far as the pool has them. A ring may hold fewer buffers
@@ -324,17 +312,10 @@ func newRxQueue(p *Port, index, size int, mem *ringMemory, pool *mbuf.Pool) (*rx
 		rdt:      reg.RDT(index),
 		bar:      p.bar,
 		cache:    pool.NewCacheAt(mbuf.Receive),
-		offloads: p.cfg.Offloads,
+		notes:    newRxNotes(p.cfg.Offloads),
 		maxFrame: uint32(p.cfg.MaxFrame),
 		index:    index,
 		bus:      bus,
-	}
-	q.care = reg.RXD_DD | reg.RXD_EOP | rxErrors
-	if q.offloads&nic.RxVLANStrip != 0 {
-		q.care |= reg.RXD_VP
-	}
-	if q.offloads&(nic.RxIPChecksum|nic.RxL4Checksum) != 0 {
-		q.care |= reg.RXD_IPCS | reg.RXD_L4CS
 	}
 	for i := range q.ring {
 		q.ring[i] = rxDesc{lo: poisonBus}

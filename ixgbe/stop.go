@@ -48,7 +48,7 @@ func (p *Port) stop() error {
 	}
 	p.enabled = false
 	p.takeBack()
-	p.link.Store(&nic.Link{})
+	p.lostLink()
 	return errors.Join(irqErr, p.dropQueues())
 }
 

@@ -42,6 +42,9 @@ type txQueue struct {
 	odd     []bool // at the last descriptor of a frame that is not plain; there are nOdd of them in the ring
 	nOdd    uint32
 
+	allowed  mbuf.TxFlags // what frames may ask for
+	contexts contextCache
+
 	reclaimAt uint32
 
 	// reports are the descriptors with RS that have not been seen done, oldest first; a ring of the ring's size.
@@ -175,6 +178,9 @@ func (q *txQueue) report() {
 // sendSlow sends one frame of any kind and returns its bytes. taken is false when the ring has no room for it; a frame that
 // can never be sent is freed and counted, and has 0 bytes.
 func (q *txQueue) sendSlow(b *mbuf.Buf) (taken bool, bytes uint64) {
+	if b.TxFlags() != 0 {
+		return q.sendOffloaded(b)
+	}
 	segs, length := b.Segs(), b.FrameLen()
 	if reason, bad := q.refuse(b, segs, length); bad {
 		q.dropped[reason].Add(1)
@@ -212,8 +218,6 @@ func (q *txQueue) refuse(b *mbuf.Buf, segs, length int) (nic.TxDropReason, bool)
 		return nic.TxTooLong, true
 	case segs > maxSegs:
 		return nic.TxTooManySeg, true
-	case b.TxFlags() != 0:
-		return nic.TxBadOffload, true
 	}
 	for s := b; s != nil; s = s.Next() {
 		if s.Len() == 0 {
@@ -342,6 +346,7 @@ func newTxQueue(p *Port, index, size int, mem *ringMemory) (*txQueue, error) {
 		reclaimAt: uint32(min(reclaimBatch, size/2)),
 		reports:   make([]uint16, size),
 		odd:       make([]bool, size),
+		allowed:   allowedFlags(p.cfg.Offloads),
 		pool:      p.cfg.Pool,
 		maxFrame:  uint32(p.cfg.MaxFrame),
 		span:      uint32(p.cfg.MaxFrame) - minFrame,

@@ -47,7 +47,7 @@ type TxFlags uint32
 const (
 	TxIPSum   TxFlags = 1 << iota // fill in the IPv4 header checksum
 	TxL4Sum                       // fill in the TCP or UDP checksum; its field holds the pseudo-header sum with the length
-	TxTSO                         // cut into segments of MSS bytes of payload
+	TxTSO                         // cut a TCP frame into segments of MSS bytes of payload, with both sums
 	TxVLAN                        // insert VLAN
 	TxUDP                         // TxL4Sum means UDP (else TCP)
 	TxIPv6                        // the network header is IPv6 (else IPv4)

@@ -11,6 +11,27 @@
 //
 // Who may call: one goroutine for each queue. Everything else on a Port may be called from any goroutine.
 //
+// # Offloads
+//
+// A card does for a frame what its flags ask for ([mbuf.TxFlags]) and Config.Offloads allows; asked for nothing, it sends
+// the bytes as they are. For all drivers alike:
+//
+//   - L2Len, L3Len and L4Len of the head say where the headers are: link header with its tags, IPv4 header with options or
+//     IPv6 header with extensions, TCP header with options (L4Len counts for TxTSO only). VLAN holds the tag for TxVLAN,
+//     which is inserted behind the addresses and is no part of L2Len.
+//   - All of these headers lie in the first segment, which is writable (see mbuf.Buf.Writable) unless TxVLAN is all that is
+//     asked for: the driver may edit them. Drivers write nothing else.
+//   - The L4 checksum field holds the sum of the pseudo-header, with the length of the L4 header and all that follows it,
+//     not complemented. With TxIPSum the field of the IPv4 checksum may hold anything.
+//   - TxTSO cuts a TCP frame, which may be longer than Config.MaxFrame, into segments of MSS bytes of payload. It implies
+//     TxL4Sum, and for IPv4 TxIPSum. Lengths in the IP header may be anything; the IPv4 id counts up from the first
+//     segment's; FIN and PSH stay for the last segment alone. Stats.TxPackets counts segments, the queues' counts frames.
+//   - Nothing follows the datagram: padding in the buffer would be summed too.
+//   - What does not fit together is TxBadOffload: taken, freed and counted like every frame that can never be sent.
+//
+// Received frames whose checksums were checked say so by RxIPGood, RxIPBad, RxL4Good or RxL4Bad. Neither means that nobody
+// knows: the card did not look, or is known to err there. A frame is never dropped for a bad checksum.
+//
 // Package device opens ports by name. Whoever writes a driver runs package nictest on it.
 package nic
 
@@ -48,6 +69,9 @@ type Port interface {
 	Tx(i int) TxQueue
 	// Link is the state of the link as last seen by Housekeep or an interrupt; it costs no register access.
 	Link() Link
+	// ArmLink asks for w to be woken once when Link is no longer as seen, which the caller has from Link, or the port stops.
+	// It returns false when that is so already.
+	ArmLink(w *Waiter, seen Link) bool
 	// Stats returns totals since Start: 64 bits, never going back, bytes without FCS. It includes what the card has
 	// counted up to the call.
 	Stats() Stats
@@ -98,8 +122,12 @@ type Info struct {
 	DescAlign int // ring sizes are multiples of this
 	MaxFrame  int // longest frame, bytes without FCS, that can be configured
 	MaxSegs   int // segments of one frame on Send
-	Offloads  Offload
-	Software  bool // a software card: no silicon, nobody else's bus
+	MaxTSO    int // payload of one frame with TxTSO, bytes; 0: there is no TxTSO
+	MinMSS    int // least mbuf.Buf.MSS for it, bytes
+	// MaxInterruptInterval is the longest Config.InterruptInterval; 0: there is no choice.
+	MaxInterruptInterval time.Duration
+	Offloads             Offload
+	Software             bool // a software card: no silicon, nobody else's bus
 }
 
 // Offload is a set of things that a card does for the frames it sends or receives.
@@ -142,6 +170,12 @@ type Config struct {
 	BlockWhenFull bool
 	// Loopback returns every sent frame to the port itself, inside the card, without a cable.
 	Loopback bool
+	// InterruptInterval is the shortest time between two interrupts of a queue; it is rounded up to what the card can count.
+	// By default there is none: a queue interrupts only after it has been armed, so that a worker under load causes no storm
+	// of them, and who sleeps wakes at once. Longer saves wakes where frames trickle in, and adds as much to their latency.
+	InterruptInterval time.Duration
+	// HonourPause stops sending while the link partner asks for it (802.3x pause frames). Pause frames are never sent.
+	HonourPause bool
 }
 
 // RSSConfig is receive-side scaling. The zero value: the driver's default key, all hash types, queues in turn.

@@ -65,8 +65,11 @@ func (p *fakePort) Stop() error {
 	}
 	return nil
 }
-func (p *fakePort) Close() error         { return p.Stop() }
-func (p *fakePort) Rx(int) nic.RxQueue   { return p }
+func (p *fakePort) Close() error       { return p.Stop() }
+func (p *fakePort) Rx(int) nic.RxQueue { return p }
+
+func (p *fakePort) ArmLink(*nic.Waiter, nic.Link) bool { return false }
+
 func (p *fakePort) Tx(int) nic.TxQueue   { return fakeTx{p} }
 func (p *fakePort) Stats() nic.Stats     { return p.stats }
 func (p *fakePort) Err() error           { return p.gone }
