@@ -58,7 +58,7 @@ func ParseAddress(s string) (Address, error) {
 		{"device", slot, 2, 2, 31, func(v uint64) { a.Device = uint8(v) }},
 		{"function", function, 1, 1, 7, func(v uint64) { a.Function = uint8(v) }},
 	} {
-		v, ok := hex(f.text)
+		v, ok := parseHex(f.text)
 		switch {
 		case !ok:
 			return wrong(fmt.Sprintf("the %s %q is no hexadecimal number", f.name, f.text))
@@ -75,8 +75,8 @@ func ParseAddress(s string) (Address, error) {
 	return a, nil
 }
 
-// hex reads hexadecimal digits only: no sign, no underscore, no 0x.
-func hex(s string) (uint64, bool) {
+// parseHex reads hexadecimal digits only: no sign, no underscore, no 0x.
+func parseHex(s string) (uint64, bool) {
 	if s == "" || strings.Trim(s, "0123456789abcdefABCDEF") != "" {
 		return 0, false
 	}

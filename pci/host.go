@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,10 +19,9 @@ type Host struct {
 	// Root is the directory that holds sys/, proc/, dev/ and run/; "" is /.
 	Root string
 
-	// write writes to a file in sysfs; nil is the kernel. Tests put the kernel's reaction here.
-	write func(name, text string) error
-	// addresses are the addresses of a network interface; nil reads them from the kernel, or from proc/ below Root.
-	addresses func(ifname string) ([]netip.Prefix, error)
+	// Write, when it is set, is called in place of writing text to a file in sysfs (name begins with Root). Tests put a
+	// kernel's reaction here; package pcitest has one.
+	Write func(name, text string) error
 }
 
 // Limits on what is read. sysfs itself gives at most a page per attribute; a tree from elsewhere may hold anything.
@@ -105,7 +103,7 @@ func gone(err error) bool {
 // the driver behind it likes (taking a device from a driver waits for those who use it); when ctx ends first, its error is
 // returned and the write goes on without anybody waiting for it.
 func (h *Host) writeFile(ctx context.Context, name, text string) error {
-	write := h.write
+	write := h.Write
 	if write == nil {
 		write = writeAttribute
 	}
