@@ -24,7 +24,10 @@ DOCS     := README.md $(wildcard docs/*.md)
 # A test binary that hangs is ended, with all its stacks, after this time.
 TIMEOUT  := $(if $(BAREWIRE_FULL),40m,15m)
 
-STAGES := fmt vet lint build arm64 plain race tooltest cost docs fuzz
+# The packages that have tests for a guest (build tag guest, see docs/guest.md).
+GUESTPKG = $(sort $(dir $(shell find . -name '*_guest_test.go' -not -path './.tools/*')))
+
+STAGES := fmt vet lint build arm64 plain race guest tooltest cost docs fuzz
 
 .PHONY: help
 help: ## what the targets are
@@ -48,19 +51,21 @@ fmt: ## gofmt has nothing to say
 	@find . -name '*.go' -not -path './.tools/*' -print0 | xargs -0 gofmt -l | awk '{print "gofmt -w " $$0} END {exit NR > 0}'
 
 .PHONY: vet
-vet: ## go vet, with and without the buffer checks; go.mod says what is used
+vet: ## go vet, also with the buffer checks and with the tests for guests; go.mod says what is used
 	go mod tidy -diff
 	go -C tools mod tidy -diff
 	go vet $(PKG)
 	go vet -tags mbufcheck $(PKG)
+	go vet -tags guest $(PKG)
 	go -C tools vet ./...
 
 .PHONY: lint
 lint: $(STATICCHECK) tools ## staticcheck and the project's own analyzers
-	printf '%s\n' 'plain: -tags=' 'checks: -tags=mbufcheck' 'arm: GOARCH=arm64' | $(STATICCHECK) -matrix $(PKG)
+	printf '%s\n' 'plain: -tags=' 'checks: -tags=mbufcheck' 'guest: -tags=guest' 'arm: GOARCH=arm64' | $(STATICCHECK) -matrix $(PKG)
 	cd tools && $(STATICCHECK) ./...
 	$(BIN)/lint $(PKG)
 	GOFLAGS="$${GOFLAGS:-} -tags=mbufcheck" $(BIN)/lint $(PKG)
+	GOFLAGS="$${GOFLAGS:-} -tags=guest" $(BIN)/lint $(PKG)
 
 .PHONY: build
 build: ## everything builds without cgo
@@ -80,6 +85,13 @@ plain: tools ## the tests as a user's build runs them: results, allocations
 race: tools ## the tests under the race detector and the buffer checks
 	@.ci/need gcc /usr/include/stdlib.h
 	CGO_ENABLED=1 $(TESTRUN) -name race -skips $(SKIPS) -save $(RESULTS)/race.json -- -race -tags mbufcheck -timeout $(TIMEOUT) $(PKG)
+
+# One guest at a time (-p 1): each takes the whole machine, and go test's time-outs count while it waits for another.
+# Nothing is taken from an earlier run (-count 1): the go command does not see what a test has built by it.
+.PHONY: guest
+guest: tools ## the tests that run in virtual machines (GUESTPKG=./dir/ for some of them)
+	@.ci/need qemu-system-x86_64 xz
+	CGO_ENABLED=0 $(TESTRUN) -name guest -skips $(SKIPS) -save $(RESULTS)/guest.json -- -tags guest -run Guest -count 1 -p 1 -timeout $(TIMEOUT) $(GUESTPKG)
 
 .PHONY: tooltest
 tooltest: tools ## the tests of the tools themselves
