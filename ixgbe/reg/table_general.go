@@ -59,6 +59,7 @@ var nvm = []Reg{
 		bit("GNT", 7, "Software has the interface.").as(RO),
 		bit("PRES", 8, "There is an EEPROM.").as(RO),
 		bit("ARD", 9, "The automatic read after reset is done; until then MAC address and defaults are not loaded.").as(RO),
+		bit("ADDR_SIZE", 10, "Addresses of the bit-banged interface have 16 bits; 0: 8.").as(RO).from(srcDPDK),
 		field("SIZE", 14, 11, "EEPROM size: 64 << SIZE words. 0 is refused by drivers.").as(RO)),
 	def("EERD", at(0x10014), RW, unknown, unknownReset, srcHdr,
 		"Reads one EEPROM word: write address and START, poll DONE, take the data.",

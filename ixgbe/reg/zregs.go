@@ -115,16 +115,17 @@ const EEC uint32 = 0x10010
 
 // Fields of EEC.
 const (
-	EEC_SK   uint32 = 1 << 0     // Clock to the EEPROM.
-	EEC_CS   uint32 = 1 << 1     // Chip select.
-	EEC_DI   uint32 = 1 << 2     // Data to the EEPROM.
-	EEC_DO   uint32 = 1 << 3     // Data from the EEPROM.
-	EEC_FWE  uint32 = 0x00000030 // bits 5:4. Flash write enable.
-	EEC_REQ  uint32 = 1 << 6     // Software asks for the interface.
-	EEC_GNT  uint32 = 1 << 7     // Software has the interface.
-	EEC_PRES uint32 = 1 << 8     // There is an EEPROM.
-	EEC_ARD  uint32 = 1 << 9     // The automatic read after reset is done; until then MAC address and defaults are not loaded.
-	EEC_SIZE uint32 = 0x00007800 // bits 14:11. EEPROM size: 64 << SIZE words. 0 is refused by drivers.
+	EEC_SK        uint32 = 1 << 0     // Clock to the EEPROM.
+	EEC_CS        uint32 = 1 << 1     // Chip select.
+	EEC_DI        uint32 = 1 << 2     // Data to the EEPROM.
+	EEC_DO        uint32 = 1 << 3     // Data from the EEPROM.
+	EEC_FWE       uint32 = 0x00000030 // bits 5:4. Flash write enable.
+	EEC_REQ       uint32 = 1 << 6     // Software asks for the interface.
+	EEC_GNT       uint32 = 1 << 7     // Software has the interface.
+	EEC_PRES      uint32 = 1 << 8     // There is an EEPROM.
+	EEC_ARD       uint32 = 1 << 9     // The automatic read after reset is done; until then MAC address and defaults are not loaded.
+	EEC_ADDR_SIZE uint32 = 1 << 10    // Addresses of the bit-banged interface have 16 bits; 0: 8.
+	EEC_SIZE      uint32 = 0x00007800 // bits 14:11. EEPROM size: 64 << SIZE words. 0 is refused by drivers.
 )
 
 // Shifts of the fields of EEC.

@@ -150,6 +150,7 @@ var constants = map[string]uint64{
 	"EEC_GNT":                          uint64(reg.EEC_GNT),
 	"EEC_PRES":                         uint64(reg.EEC_PRES),
 	"EEC_ARD":                          uint64(reg.EEC_ARD),
+	"EEC_ADDR_SIZE":                    uint64(reg.EEC_ADDR_SIZE),
 	"EEC_SIZE":                         uint64(reg.EEC_SIZE),
 	"EEC_SIZE_Shift":                   uint64(reg.EEC_SIZE_Shift),
 	"EERD":                             uint64(reg.EERD),

@@ -60,6 +60,7 @@ func (c *Card) admit(f []byte, t int64, bad, master bool) {
 	}
 	if !e.buf.push(f, t, bad, c.hot.rxBuf) {
 		c.add(reg.MPC(0), 1)
+		c.count.RxMissed++
 		c.raise(0, reg.EICR_RX_MISS)
 	}
 }
@@ -103,6 +104,7 @@ func (c *Card) accept(f []byte, bad bool) bool {
 		c.add(reg.RLEC, 1)
 	}
 	if !c.pass(f) {
+		c.count.RxFiltered++
 		return false
 	}
 	c.countRx(f)
@@ -118,7 +120,8 @@ func (c *Card) control(f []byte) bool {
 		} else {
 			c.add(reg.LXOFFRXCNT, 1)
 		}
-		if c.hot.honourPause {
+		c.count.PauseSeen++
+		if c.hot.honourPause && !c.cfg.Faults.NoPause {
 			c.tx.mac.hold = c.now + quanta*64*c.hot.psPerByte/1000
 		}
 		if c.hot.dropPause {

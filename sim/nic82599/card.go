@@ -20,8 +20,8 @@
 // it. With Watch on the card also looks after the buffers it was lent: it notices when one changes before it was given
 // back, or is lent twice. Faults make it misbehave in the ways that cards do.
 //
-// Not modelled (use is a Misuse of kind Unsupported): header split, receive coalescing, legacy receive descriptors, SCTP
-// checksums, IPsec, DCB, VMDq and SR-IOV, flow director, five-tuple, ethertype and SYN filters, sending of pause frames.
+// Not modelled (use is a Misuse of kind Unsupported): header split, receive coalescing, legacy receive
+// descriptors, IPsec, DCB, VMDq and SR-IOV, flow director, five-tuple, ethertype and SYN filters.
 // Not modelled either, and not noticed: time stamps, wake-up, management.
 //
 // The facts are those of the Intel 82599 10 GbE Controller Datasheet (document 331520) and its specification update
@@ -127,6 +127,8 @@ type Card struct {
 	irq       interrupts
 	phy       phy
 	mod       module
+	spi       spi
+	count     Counts
 	flt       filters
 	rss       rssState
 	hot       hotRegs
@@ -169,7 +171,7 @@ func New(cfg Config) *Card {
 	c.irq.init(c)
 	c.watch.init(cfg.Watch)
 	c.mod.init(cfg.NoModule)
-	c.nvm = makeNVM(cfg.MAC, cfg.LAN, cfg.Faults.BadEEPROM)
+	c.nvm = makeNVM(cfg.MAC, cfg.LAN)
 	c.w.Lock()
 	c.now = c.clk.Nanos()
 	c.powerOn()

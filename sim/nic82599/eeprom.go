@@ -15,7 +15,7 @@ const (
 
 // makeNVM returns a valid image: address, part number, capabilities, the sections that drivers look for, and a checksum
 // over it all.
-func makeNVM(mac [6]byte, lan int, bad bool) []uint16 {
+func makeNVM(mac [6]byte, lan int) []uint16 {
 	w := make([]uint16, nvmWords)
 	for i := range 0x40 {
 		w[i] = 0xFFFF
@@ -56,9 +56,6 @@ func makeNVM(mac [6]byte, lan int, bad bool) []uint16 {
 	w[0x1C0], w[0x1C1], w[0x1C2] = 0x0001, 0x0101, 0xFFFF
 
 	w[nvmChecksum] = nvmSum - sumNVM(w)
-	if bad {
-		w[nvmChecksum]++
-	}
 	return w
 }
 
@@ -99,6 +96,9 @@ func (c *Card) readEERD() uint32 {
 	word := uint32(0xFFFF)
 	if a := int(reg.Get(v, reg.EERD_ADDR)); a < len(c.nvm) {
 		word = uint32(c.nvm[a])
+		if a == nvmChecksum && c.cfg.Faults.BadEEPROM {
+			word = (word + 1) & 0xFFFF
+		}
 	}
 	return v | reg.EERD_DONE | word<<16
 }

@@ -50,7 +50,10 @@ func (c *Card) pass(frame []byte) bool {
 		return false
 	}
 	vid := tci & 0xFFF
-	return c.val(reg.VFTA(int(vid>>5)))>>(vid&31)&1 != 0
+	if c.cfg.Faults.BadVFTA {
+		vid = (vid + 1) & 0xFFF
+	}
+	return c.cfg.Faults.NoVLANFilter || c.val(reg.VFTA(int(vid>>5)))>>(vid&31)&1 != 0
 }
 
 // destination is the destination address, first byte lowest.
@@ -67,7 +70,7 @@ func (c *Card) passAddress(d uint64) bool {
 		return true
 	}
 	for _, a := range f.addrs {
-		if a == d {
+		if a == d || c.cfg.Faults.BadAddress && a^d == 1<<40 {
 			return true
 		}
 	}
@@ -75,6 +78,9 @@ func (c *Card) passAddress(d uint64) bool {
 		return false
 	}
 	// 12 of the address's bits 47…32 index the table; the last byte on the wire has bits 47…40 (§8.2.3.7.7).
+	if c.cfg.Faults.BadMTA {
+		d += 1 << 36
+	}
 	h := d >> 32 & 0xFFFF >> [4]uint{4, 3, 2, 0}[f.mo] & 0xFFF
 	return c.val(reg.MTA(int(h>>5)))>>(h&31)&1 != 0
 }

@@ -122,12 +122,13 @@ func (c *Card) fire(v int, causes uint64, misc uint32) {
 		return
 	}
 	s.fired[v] = c.now
+	c.count.Interrupts++
 	if c.msix() {
 		auto := c.val(reg.EIAC)
 		s.cause &^= causes & uint64(auto&^miscBits)
 		s.misc &^= misc & auto
 	}
-	if c.val(reg.GPIE)&reg.GPIE_EIAME != 0 {
+	if c.val(reg.GPIE)&reg.GPIE_EIAME != 0 && !c.cfg.Faults.NoAutoMask {
 		am := c.val(reg.EIAM)
 		ex := uint64(c.val(reg.EIAM_EX(0))) | uint64(c.val(reg.EIAM_EX(1)))<<32
 		s.mask &^= causes & (uint64(am&^miscBits) | ex)
@@ -173,7 +174,7 @@ func (c *Card) readEICR() uint32 {
 	if c.val(reg.GPIE)&reg.GPIE_OCD == 0 {
 		s.cause &^= 0xFFFF
 	}
-	if !c.msix() {
+	if !c.msix() && !c.cfg.Faults.NoAutoMask {
 		am := v & c.val(reg.EIAM)
 		s.mask &^= uint64(am &^ miscBits)
 		s.miscMask &^= am & miscBits
@@ -217,7 +218,7 @@ func (c *Card) queueCause(q int, tx bool) {
 	if tx {
 		shift += 8
 	}
-	if v := c.val(reg.IVAR(q/2)) >> shift; v&0x80 != 0 {
+	if v := c.val(reg.IVAR(q/2)) >> shift; v&0x80 != 0 && !c.cfg.Faults.NoQueueIRQ {
 		c.raise(1<<(v&0x3F), 0)
 	}
 }

@@ -51,7 +51,7 @@ func (c *Card) runLink() int64 {
 	next := sim.Never
 	disabled := c.cfg.Faults.LinkNever || c.mod.absent && !c.hot.loopback || c.resetting || c.val(reg.AUTOC2)&reg.AUTOC2_LINK_DISABLE != 0
 	if !c.phy.trained && !disabled {
-		c.phy.trained = c.now >= c.phy.at
+		c.phy.trained = c.now >= c.phy.at || c.val(reg.AUTOC)&reg.AUTOC_FLU != 0
 		next = c.phy.at
 	}
 	ready := c.phy.trained && !disabled
@@ -63,7 +63,9 @@ func (c *Card) runLink() int64 {
 	if up := ready && (cable || c.hot.loopback); up != c.phy.up {
 		c.phy.up = up
 		c.phy.wasDown = c.phy.wasDown || !up
-		c.raise(0, reg.EICR_LSC)
+		if !c.cfg.Faults.NoLSC {
+			c.raise(0, reg.EICR_LSC)
+		}
 	}
 	if c.phy.trained {
 		return sim.Never

@@ -39,6 +39,7 @@ func (c *Card) descs(q *queue, i, n int) []byte {
 // fault is DMA to where the card may not go: the queue hangs.
 func (c *Card) fault(q *queue, what string, bus uint64, err error) {
 	c.wrong(DMAFault, q.id, "%s at bus address %#x: %v", what, bus, err)
+	c.count.DMAFaults++
 	q.hung = true
 }
 

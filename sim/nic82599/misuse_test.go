@@ -90,8 +90,8 @@ func TestEachMisuseIsSeen(t *testing.T) {
 			d.ring()
 		}},
 		{kind: Unsupported, name: "five-tuple filter", do: func(d *mini, r *rig) { d.wr(reg.FTQF(3), reg.FTQF_ENABLE) }},
-		{kind: Unsupported, name: "SCTP", do: func(d *mini, r *rig) {
-			d.putContext(14, 20, 12, 0, 2, true)
+		{kind: TxDescriptor, name: "no such L4", do: func(d *mini, r *rig) {
+			d.putContext(14, 20, 12, 0, 3, true)
 			d.putTx(d.tx[0].bus[0], good|reg.TXD_TXSM|reg.TXD_CC)
 			d.ring()
 		}},
@@ -226,7 +226,7 @@ func TestEachMisuseIsSeen(t *testing.T) {
 			d.stopRx()
 			d.wr(reg.RDH(0), 0)
 			d.wr(reg.RDT(0), 0)
-			store(d.rx[0].ring[8:], 1)
+			store(d.rx[0].ring[8:], 1|60<<32)
 			d.or(reg.RXDCTL(0), reg.RXDCTL_ENABLE)
 			d.poll(reg.RXDCTL(0), reg.RXDCTL_ENABLE, reg.RXDCTL_ENABLE)
 			d.wr(reg.RDT(0), 8)

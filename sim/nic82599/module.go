@@ -77,6 +77,10 @@ func (c *Card) writeI2CCTL(v uint32) {
 	if c.val(reg.GSSR)&(reg.GSSR_PHY0_SM|reg.GSSR_PHY1_SM) == 0 && v != c.val(reg.I2CCTL) {
 		c.wrong(SemaphoreMissing, -1, "I2CCTL = %08X without a PHY's bit in GSSR", v)
 	}
+	c.mod.id[reg.SFP_ID] = reg.SFP_ID_SFP
+	if c.cfg.Faults.BadSFPByte {
+		c.mod.id[reg.SFP_ID] = 0x55
+	}
 	c.mod.bus.drive(&c.mod, v&reg.I2CCTL_CLK_OUT != 0, v&reg.I2CCTL_DATA_OUT != 0)
 }
 

@@ -2,6 +2,7 @@ package nic82599
 
 import (
 	"encoding/binary"
+	"hash/crc32"
 
 	"bare.wire/ixgbe/reg"
 )
@@ -19,8 +20,9 @@ type txContext struct {
 }
 
 const (
-	l4UDP = 0
-	l4TCP = 1
+	l4UDP  = 0
+	l4TCP  = 1
+	l4SCTP = 2
 )
 
 // minMSS is the shortest segment that is cut; drivers never ask for less than the 536 - 20 of RFC 9293 §3.7.1.
@@ -58,13 +60,13 @@ func (c *Card) context(q *txQueue, w1 uint64, length int) *txContext {
 	case w1&(reg.TXD_TSE|reg.TXD_IXSM|reg.TXD_TXSM) == 0:
 		return x
 	}
-	l4 := [4]int{l4UDP: 8, l4TCP: 20}[x.l4] // the shortest header
+	l4 := [4]int{l4UDP: 8, l4TCP: 20, l4SCTP: 12}[x.l4] // the shortest header
 	if w1&reg.TXD_TSE != 0 {
 		l4 = max(l4, x.l4Len)
 	}
 	switch {
-	case w1&(reg.TXD_TSE|reg.TXD_TXSM) != 0 && x.l4 > l4TCP:
-		c.wrong(Unsupported, q.id, "L4T %d: SCTP checksum", x.l4)
+	case w1&reg.TXD_TSE != 0 && x.l4 > l4TCP, w1&reg.TXD_TXSM != 0 && x.l4 > l4SCTP:
+		c.wrong(TxDescriptor, q.id, "context with L4T %d", x.l4)
 		return nil
 	case x.macLen < 14 || x.ipLen < 20 || x.ipv4 && x.ipLen > 60 || !x.ipv4 && x.ipLen < 40,
 		w1&(reg.TXD_TSE|reg.TXD_TXSM) != 0 && x.macLen+x.ipLen+l4 > length:
@@ -85,16 +87,26 @@ func (x *txContext) headers() int { return x.macLen + x.ipLen + x.l4Len }
 
 // sums puts in the checksums that w1 asks for. The L4 checksum field holds the sum of the pseudo header; l4len is to be
 // added to it, as it is to be when segments are cut.
-func (x *txContext) sums(f []byte, w1 uint64, l4len int) {
+func (x *txContext) sums(c *Card, f []byte, w1 uint64, l4len int) {
 	ip := f[x.macLen:]
 	if w1&reg.TXD_IXSM != 0 && x.ipv4 {
 		ip[10], ip[11] = 0, 0
 		binary.BigEndian.PutUint16(ip[10:], ^uint16(sum(ip[:x.ipLen], 0)))
+		c.count.TxIPChecksum++
+		if c.cfg.Faults.BadTxIPChecksum {
+			ip[11]++
+		}
 	}
 	if w1&reg.TXD_TXSM == 0 {
 		return
 	}
+	c.count.TxL4Checksums++
 	l4, at := ip[x.ipLen:], 16
+	if x.l4 == l4SCTP {
+		clear(l4[8:12])
+		binary.LittleEndian.PutUint32(l4[8:], crc32.Checksum(l4, castagnoli))
+		return
+	}
 	if x.l4 == l4UDP {
 		at = 6
 	}
@@ -102,30 +114,54 @@ func (x *txContext) sums(f []byte, w1 uint64, l4len int) {
 	if x.l4 == l4UDP && s == 0 {
 		s = 0xFFFF // RFC 768: 0 would be no checksum
 	}
+	if c.cfg.Faults.BadTxChecksum {
+		s ^= 0x0100
+	}
 	binary.BigEndian.PutUint16(l4[at:], s)
+}
+
+// castagnoli is the polynomial of SCTP's checksum, which goes into the packet low byte first (RFC 9260 appendix A).
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// tag is a VLAN tag as the card puts it in or takes it out.
+func (c *Card) tag(v uint16) uint16 {
+	if c.cfg.Faults.VLANSwapped {
+		return v<<8 | v>>8
+	}
+	return v
 }
 
 // cut sends a large frame as segments of MSS bytes of payload, each with headers of its own (§7.2.4).
 func (c *Card) cut(q *txQueue, x *txContext, w1 uint64, f []byte, t int64) {
 	hdr := x.headers()
 	payload := f[hdr:]
-	for off := 0; off < len(payload); off += x.mss {
-		n := min(x.mss, len(payload)-off)
+	mss := x.mss
+	if c.cfg.Faults.BadTSOSize {
+		mss--
+	}
+	c.count.TxSegmented++
+	for off, i := 0, 0; off < len(payload); off, i = off+mss, i+1 {
+		n := min(mss, len(payload)-off)
+		c.count.TxSegments++
 		s := append(append(c.tx.segment[:0], f[:hdr]...), payload[off:off+n]...)
 		c.tx.segment = s[:0]
-		x.number(c, s, off, n, off == 0, off+n == len(payload))
-		x.sums(s, w1, x.l4Len+n)
+		x.number(c, s, off, i, n, off+n == len(payload))
+		x.sums(c, s, w1, x.l4Len+n)
 		c.emit(q, x, w1, s, len(s), t)
 	}
 }
 
-// number gives a segment its lengths, IP id, sequence number and flags.
-func (x *txContext) number(c *Card, s []byte, off, n int, first, last bool) {
+// number gives segment i, of n bytes from off on, its lengths, IP id, sequence number and flags.
+func (x *txContext) number(c *Card, s []byte, off, i, n int, last bool) {
+	first := i == 0
 	be := binary.BigEndian
 	ip, l4 := s[x.macLen:], s[x.macLen+x.ipLen:]
+	if c.cfg.Faults.BadTSOID {
+		i = 0
+	}
 	if x.ipv4 {
 		be.PutUint16(ip[2:], uint16(x.ipLen+x.l4Len+n))
-		be.PutUint16(ip[4:], be16(ip[4:])+uint16(off/x.mss))
+		be.PutUint16(ip[4:], be16(ip[4:])+uint16(i))
 	} else {
 		be.PutUint16(ip[4:], uint16(x.ipLen-40+x.l4Len+n))
 	}
@@ -145,7 +181,7 @@ func (x *txContext) number(c *Card, s []byte, off, n int, first, last bool) {
 	if last && !first {
 		keep &= uint16(high & reg.DTXTCPFLGH_LAST)
 	}
-	if first && last {
+	if first && last || c.cfg.Faults.BadTSOFlags {
 		keep = 0xFFF // not cut at all
 	}
 	be.PutUint16(l4[12:], be16(l4[12:])&(0xF000|keep))

@@ -2,6 +2,7 @@ package nic82599
 
 import (
 	"encoding/binary"
+	"hash/crc32"
 	"math/bits"
 
 	"bare.wire/ixgbe/reg"
@@ -114,7 +115,19 @@ func (p *packet) parseL4(proto byte, b []byte, pseudo uint64) {
 		}
 	case proto == protoSCTP && len(b) >= 12:
 		p.ptype |= reg.RXD_PT_SCTP
+		p.status |= reg.RXD_L4CS
+		if !goodSCTP(b) {
+			p.status |= reg.RXD_L4E
+		}
 	}
+}
+
+// goodSCTP checks the CRC of an SCTP packet.
+func goodSCTP(b []byte) bool {
+	var zero [4]byte
+	h := crc32.Update(0, castagnoli, b[:8])
+	h = crc32.Update(h, castagnoli, zero[:])
+	return crc32.Update(h, castagnoli, b[12:]) == binary.LittleEndian.Uint32(b[8:])
 }
 
 func (p *packet) checkL4(s uint64) {

@@ -92,7 +92,7 @@ var resets = map[string]uint32{
 	"DTXTCPFLGL": 0x0F76<<16 | 0x0FF6, // no FIN or PSH but in the last segment, no CWR but in the first
 	"DTXTCPFLGH": 0x0F7F,
 	"FWSM":       reg.FWSM_FW_VALID | 2<<1,
-	"EEC":        reg.EEC_PRES | 6<<11, // 4096 words
+	"EEC":        reg.EEC_PRES | reg.EEC_ADDR_SIZE | 6<<11, // 4096 words, addresses of 16 bits
 	"AUTOC":      3<<13 | reg.AUTOC_PMA_1G,
 	"ANLP1":      1 << 16,
 	"I2CCTL":     reg.I2CCTL_CLK_OUT | reg.I2CCTL_DATA_OUT,
@@ -110,7 +110,7 @@ var habits = map[string]uint32{
 // absent are the bits that turn on what the model does not do.
 var absent = map[string]uint32{
 	"FTQF": reg.FTQF_ENABLE, "ETQF": reg.ETQF_FILTER_EN, "SYNQF": reg.SYNQF_ENABLE, "FDIRCTRL": reg.FDIRCTRL_PBALLOC,
-	"VT_CTL": reg.VT_CTL_VT_ENABLE, "FCCFG": reg.FCCFG_TFCE_802_3X | reg.FCCFG_TFCE_PRIORITY, "RSCCTL": reg.RSCCTL_RSCEN,
+	"VT_CTL": reg.VT_CTL_VT_ENABLE, "FCCFG": reg.FCCFG_TFCE_PRIORITY, "RSCCTL": reg.RSCCTL_RSCEN,
 }
 
 // cells has an entry for each register that exists, cellAt the entry for each 32-bit word of the window, 0 for none. They
@@ -241,7 +241,9 @@ func (c *Card) read(r *cell) uint32 {
 		return c.readHigh(r.off)
 	}
 	v := c.val(r.off)
-	c.set(r.off, v&^r.clear)
+	if !c.cfg.Faults.NoClearOnRead {
+		c.set(r.off, v&^r.clear)
+	}
 	return v
 }
 
@@ -259,14 +261,19 @@ func (c *Card) Write32(off, v uint32) {
 	switch r.hook {
 	case hRDT:
 		c.now = c.clk.Nanos()
-		c.writeRDT(int(r.index), v)
+		c.writeRDT(int(r.index), v&^(c.flipped(r)&0xFFFF))
+		c.flip(r, v)
 		return
 	case hTDT:
 		c.now = c.clk.Nanos()
-		c.writeTDT(int(r.index), v)
+		c.writeTDT(int(r.index), v&^(c.flipped(r)&0xFFFF))
+		c.flip(r, v)
 		return
 	}
 	c.touch()
+	if r.fixed {
+		c.flip(r, v)
+	}
 	if c.gone || !c.mayWrite(r, v) {
 		return
 	}
@@ -295,7 +302,8 @@ var earlyWrite = map[hook]bool{hCTRL: true, hEIMC: true, hEIMCEX: true, hSWSM: t
 func (c *Card) write(r *cell, v uint32) {
 	n := int(r.index)
 	old := c.val(r.off)
-	kept := old&^r.keep | v&r.keep
+	keep := r.keep ^ c.flipped(r)
+	kept := old&^keep | v&keep
 	if v&r.alien != 0 {
 		c.wrong(Unsupported, -1, "%s = %08X", reg.Name(r.off), v)
 	}
@@ -320,10 +328,14 @@ func (c *Card) write(r *cell, v uint32) {
 		c.irq.misc &^= v & miscBits
 		return
 	case hEICS:
-		c.raise(split(v))
+		if !c.cfg.Faults.NoEICS {
+			c.raise(split(v))
+		}
 		return
 	case hEICSEX:
-		c.raise(uint64(v)<<(32*n), 0)
+		if !c.cfg.Faults.NoEICS {
+			c.raise(uint64(v)<<(32*n), 0)
+		}
 		return
 	case hEIMS:
 		if v == 0 {
@@ -364,6 +376,8 @@ func (c *Card) write(r *cell, v uint32) {
 		c.checkRxSetup(r, old, kept)
 	case hMSCA:
 		c.writeMSCA(v)
+	case hEEC:
+		c.writeEEC(v)
 	case hI2CCTL:
 		c.writeI2CCTL(v)
 	case hAUTOC:

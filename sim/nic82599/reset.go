@@ -19,6 +19,7 @@ func (c *Card) powerOn() {
 // EEPROM is read again, which takes a while.
 func (c *Card) resetRegisters() {
 	c.vals = [reg.BARSize / 4]uint32{}
+	c.count.Resets++
 	for i := range cells {
 		if v := cells[i].reset; v != 0 {
 			c.set(cells[i].off, v)
@@ -31,7 +32,7 @@ func (c *Card) resetRegisters() {
 			}
 		}
 	}
-	c.mod.bus = i2c{scl: true, sda: true}
+	c.mod.bus, c.spi = i2c{scl: true, sda: true}, spi{cs: true}
 	clear(c.latch)
 	c.set(reg.STATUS, uint32(c.cfg.LAN)<<2)
 	c.tx.reset()
@@ -148,6 +149,9 @@ func (c *Card) readEEC() uint32 {
 	}
 	if v&reg.EEC_REQ != 0 {
 		v |= reg.EEC_GNT
+		if c.spi.out {
+			v |= reg.EEC_DO
+		}
 	}
 	return v
 }

@@ -82,6 +82,10 @@ func (c *Card) spread(p *packet) (queue int, hash uint32, typ rssType) {
 	hash = c.rss.hash(p.addr, ports)
 	entry := hash & 127
 	queue = int(c.val(reg.RETA(int(entry/4))) >> (entry % 4 * 8) & 15)
+	c.count.RxHashed++
+	if c.cfg.Faults.BadRSSQueue {
+		queue ^= 1
+	}
 	return queue, hash, typ
 }
 

@@ -22,7 +22,8 @@ type rxEngine struct {
 	pkt     packet
 	scratch []byte
 	count   uint64 // frames stored, for Faults.RxErrors
-	begun   int    // bytes of the frame at the front of buf that are stored already
+	pause   pauser
+	begun   int // bytes of the frame at the front of buf that are stored already
 }
 
 // group is how many descriptors are written back together: a cache line's worth.
@@ -56,6 +57,7 @@ func (e *rxEngine) reset() {
 		e.q[i] = rxQueue{queue: queue{id: i, fetchAt: sim.Never, backAt: sim.Never}}
 	}
 	e.live, e.secSeen, e.halt, e.lag, e.drawn, e.begun = bitmap{}, false, false, 0, 0, 0
+	e.pause = pauser{}
 	e.buf.reset()
 	e.loop.reset()
 }
@@ -190,7 +192,7 @@ func (c *Card) runRx() int64 {
 			break
 		}
 	}
-	return min(next, c.runRxQueues())
+	return min(next, c.runRxQueues(), c.runPause())
 }
 
 // runRxQueues does what the queues have due: state, fetches, write-backs.
@@ -274,7 +276,9 @@ func (c *Card) fetchRx(q *rxQueue) {
 		slot := q.first + q.cached()
 		for i := range k {
 			q.addrs[(slot+i)%cacheLen] = load(b[i*reg.DescSize:])
-			if w1 := load(b[i*reg.DescSize+8:]); w1&reg.RXD_DD != 0 {
+			// Linux's driver looks at the length, not at DD, and clears only that: with one buffer a descriptor the header
+			// address, whose low bit this is, does not count.
+			if w1 := load(b[i*reg.DescSize+8:]); w1&reg.RXD_DD != 0 && w1&reg.RXD_LEN != 0 {
 				c.wrong(RxStatusNotClear, q.id, "descriptor %d: %016X", q.step(q.fetch, i), w1)
 			}
 		}
@@ -307,6 +311,9 @@ func (c *Card) deliver(f []byte, t int64, bad bool) bool {
 	if !c.hot.strip {
 		size += fcsLen
 	}
+	if c.cfg.Faults.RxJumboCut && c.rx.begun == 0 && size > q.bufLen {
+		f, size = f[:len(f)-(size-q.bufLen)], q.bufLen
+	}
 	need := (size - c.rx.begun + q.bufLen - 1) / q.bufLen
 	if c.refill(q, need, t); q.hung {
 		c.rx.begun = 0
@@ -322,9 +329,9 @@ func (c *Card) deliver(f []byte, t int64, bad bool) bool {
 	t = max(t, q.readyAt)
 	w0, w1 := c.describe(p, hash, typ, bad)
 	if tagged {
-		w1 |= reg.RXD_VP | uint64(be16(f[14:]))<<48
+		w1 |= reg.RXD_VP | uint64(c.tag(be16(f[14:])))<<48
 	}
-	if tagged || !c.hot.strip {
+	if tagged || !c.hot.strip || c.cfg.Faults.RxByteFlipped {
 		f = c.rebuild(f, tagged, bad)
 	}
 	if missing {
@@ -337,6 +344,7 @@ func (c *Card) deliver(f []byte, t int64, bad bool) bool {
 	c.rx.begun = 0
 	c.rx.count++
 	c.countQueue(q.id, size)
+	c.countKinds(w1, tagged, need > 1)
 	if w1&(reg.RXD_L4E|reg.RXD_IPE) != 0 {
 		c.add(reg.XEC, 1)
 	}
@@ -354,6 +362,15 @@ func (c *Card) describe(p *packet, hash uint32, typ rssType, bad bool) (w0, w1 u
 		w0 = p.ptype | uint64(p.ipID)<<32
 	}
 	w1 = p.status
+	if c.cfg.Faults.BadRSSHash {
+		w0 ^= 1 << 32
+	}
+	if c.cfg.Faults.RxChecksumLies {
+		w1 &^= reg.RXD_L4E
+	}
+	if c.cfg.Faults.RxChecksumLost {
+		w1 &^= reg.RXD_L4CS | reg.RXD_L4E | reg.RXD_IPCS | reg.RXD_IPE
+	}
 	if bad {
 		w1 |= reg.RXD_CE | reg.RXD_RXE
 	}
@@ -384,6 +401,7 @@ func (c *Card) starve(q *rxQueue, need int) bool {
 		return false
 	}
 	c.add(reg.QPRDC(c.counterRx(q.id)), 1)
+	c.count.RxNoDescriptor++
 	return true
 }
 
@@ -409,6 +427,9 @@ func (c *Card) rebuild(f []byte, tagged, bad bool) []byte {
 		b = append(b, byte(fcs), byte(fcs>>8), byte(fcs>>16), byte(fcs>>24))
 	}
 	c.rx.scratch = b[:0]
+	if c.cfg.Faults.RxByteFlipped && len(b) > 64 {
+		b[64+int(c.rx.count)%(len(b)-64)] ^= 0x10
+	}
 	return b
 }
 
@@ -431,6 +452,9 @@ func (c *Card) fill(q *rxQueue, f []byte, w0, w1 uint64, t int64) {
 		}
 		f = f[n:]
 		d.w1 = reg.RXD_DD | uint64(n)<<32
+		if c.cfg.Faults.RxLengthShort && len(f) == 0 {
+			d.w1 -= 1 << 32
+		}
 		if len(f) == 0 {
 			d.w1 |= w1
 		}
@@ -472,7 +496,7 @@ func (c *Card) put(q *rxQueue, d *rxDesc, b []byte) bool {
 func (c *Card) reportRx(q *rxQueue) {
 	t := q.backAt
 	q.backAt = sim.Never
-	if q.nDone == 0 || c.cfg.Faults.NoWriteBack {
+	if q.nDone == 0 || c.cfg.Faults.NoWriteBack || c.cfg.Faults.NoRxWriteBack {
 		q.nDone = 0
 		return
 	}

@@ -33,6 +33,9 @@ func (c *Card) readHigh(off uint32) uint32 {
 		read = whole
 	}
 	delete(c.latch, lo)
+	if c.cfg.Faults.NoClearOnRead {
+		return uint32(read >> 32)
+	}
 	rest := whole - read
 	c.set(lo, uint32(rest))
 	c.set(off, uint32(rest>>32)&0xF)
@@ -60,11 +63,19 @@ func (c *Card) countRx(f []byte) {
 	c.add(rxSizes[sizeClass(n)], 1)
 	c.add(reg.GPRC, 1)
 	c.add36(reg.GORCL, n)
+	c.count.RxFrames++
+	c.count.RxBytes += uint64(n)
 	switch d := destination(f); {
 	case d == broadcast:
 		c.add(reg.BPRC, 1)
+		c.count.RxBroadcast++
 	case d&1 != 0:
 		c.add(reg.MPRC, 1)
+		c.count.RxMulticast++
+	}
+	if c.cfg.Faults.BadCount {
+		c.add(reg.GPRC, 1)
+		c.add36(reg.GORCL, n)
 	}
 }
 
@@ -74,12 +85,27 @@ func (c *Card) countQueue(q, size int) {
 	set := c.counterRx(q)
 	c.add(reg.QPRC(set), 1)
 	c.add36(reg.QBRC_L(set), size)
+	c.count.RxQueue[q&15]++
+	if c.cfg.Faults.BadQueueCount {
+		c.add(reg.QPRC(set), 1)
+	}
 	c.add(reg.RXDGPC, 1)
 	c.add36(reg.RXDGBCL, size)
 }
 
 // countTx counts a frame that is sent: as it goes onto the wire, and, of size bytes, as it came from memory.
 func (c *Card) countTx(q int, f []byte, size int) {
+	c.countWire(f)
+	set := int(c.val(reg.TQSM(q/4)) >> (q % 4 * 8) & 15)
+	c.add(reg.QPTC(set), 1)
+	c.add36(reg.QBTC_L(set), size)
+	c.add(reg.TXDGPC, 1)
+	c.add36(reg.TXDGBCL, size)
+	c.count.TxQueue[q&15]++
+}
+
+// countTxMAC counts a frame in the MAC's registers.
+func (c *Card) countTxMAC(f []byte) {
 	n := len(f) + fcsLen
 	c.add(txSizes[sizeClass(n)], 1)
 	c.add(reg.GPTC, 1)
@@ -91,11 +117,6 @@ func (c *Card) countTx(q int, f []byte, size int) {
 	case d&1 != 0:
 		c.add(reg.MPTC, 1)
 	}
-	set := int(c.val(reg.TQSM(q/4)) >> (q % 4 * 8) & 15)
-	c.add(reg.QPTC(set), 1)
-	c.add36(reg.QBTC_L(set), size)
-	c.add(reg.TXDGPC, 1)
-	c.add36(reg.TXDGBCL, size)
 }
 
 // counterRx is the counter set of receive queue q.

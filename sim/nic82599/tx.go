@@ -345,15 +345,17 @@ func (c *Card) transmit(q *txQueue, segs, length int, last uint64, t int64) {
 	case w1&(reg.TXD_IXSM|reg.TXD_TXSM) != 0:
 		frame = append(c.tx.segment[:0], frame...) // not in the driver's memory
 		c.tx.segment = frame[:0]
-		x.sums(frame, w1, 0)
+		x.sums(c, frame, w1, 0)
 	}
 	c.emit(q, x, w1, frame, length, t)
 }
 
 // emit gives a frame, which took size bytes of memory, to the MAC, tagged and padded.
 func (c *Card) emit(q *txQueue, x *txContext, w1 uint64, frame []byte, size int, t int64) {
-	if w1&reg.TXD_VLE != 0 {
-		out := append(append(c.tx.out[:0], frame[:12]...), byte(c.hot.insertVT>>8), byte(c.hot.insertVT), byte(x.vlan>>8), byte(x.vlan))
+	if w1&reg.TXD_VLE != 0 && !c.cfg.Faults.NoTxTag {
+		c.count.TxTagged++
+		vlan := c.tag(x.vlan)
+		out := append(append(c.tx.out[:0], frame[:12]...), byte(c.hot.insertVT>>8), byte(c.hot.insertVT), byte(vlan>>8), byte(vlan))
 		frame = append(out, frame[12:]...)
 		c.tx.out = frame[:0]
 	}
@@ -362,12 +364,18 @@ func (c *Card) emit(q *txQueue, x *txContext, w1 uint64, frame []byte, size int,
 		clear(c.tx.short[n:])
 		frame = c.tx.short[:]
 	}
+	if c.cfg.Faults.TxByteFlipped && len(frame) > 64 {
+		frame = append([]byte(nil), frame...)
+		frame[64+int(c.count.TxFrames)%(len(frame)-64)] ^= 0x10
+	}
 	at := c.tx.mac.send(t, len(frame)+fcsLen, c.hot.psPerByte)
 	c.countTx(q.id, frame, size)
 	switch {
 	case c.hot.loopback:
-		c.rx.loop.push(frame, at)
-		c.kickAt(at)
+		if !c.cfg.Faults.NoLoopback {
+			c.rx.loop.push(frame, at)
+			c.kickAt(at)
+		}
 	case c.end != nil:
 		c.end.Transmit(frame, at)
 	}
@@ -466,7 +474,7 @@ func (c *Card) retire(q *txQueue, n int, t int64, w1 uint64) {
 func (c *Card) reportTx(q *txQueue) {
 	t := q.backAt
 	q.backAt = sim.Never
-	if c.cfg.Faults.NoWriteBack {
+	if c.cfg.Faults.NoWriteBack || c.cfg.Faults.NoTxWriteBack {
 		return
 	}
 	if c.watch.on {
