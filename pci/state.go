@@ -115,7 +115,7 @@ func (h *Host) saveState(s *state) (err error) {
 		return fmt.Errorf("note the binding: %w", err)
 	}
 	_, err = f.Write(append(b, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
+	err = errors.Join(err, f.Close()) // no Sync: /run is in memory
 	if err == nil {
 		err = os.Rename(f.Name(), h.path(stateFile))
 	}
