@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+)
+
+// maxRequest bounds a request, bytes.
+const maxRequest = 64 << 10
+
+// control is the socket by which a test steers the cards while a guest runs: a JSON object a line, and one for each answer.
+type control struct {
+	bench *bench
+	ln    *net.UnixListener
+	wg    sync.WaitGroup
+
+	mu     sync.Mutex
+	conns  map[net.Conn]bool
+	closed bool
+}
+
+func listen(path string, b *bench) (*control, error) {
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	return &control{bench: b, ln: ln, conns: map[net.Conn]bool{}}, nil
+}
+
+// removeStale removes a socket that nobody listens on, left by a nicsim that was killed.
+func removeStale(path string) error {
+	st, err := os.Lstat(path)
+	if err != nil {
+		return nil // nothing there
+	}
+	if st.Mode()&os.ModeSocket == 0 {
+		return fmt.Errorf("control socket: %s exists and is no socket; remove it or name another", path)
+	}
+	if c, err := net.Dial("unix", path); err == nil {
+		_ = c.Close()
+		return fmt.Errorf("control socket: %s is in use by another process; name another", path)
+	}
+	return os.Remove(path)
+}
+
+func (c *control) serve() {
+	for {
+		conn, err := c.ln.Accept()
+		if err != nil {
+			return
+		}
+		c.mu.Lock()
+		if c.closed {
+			_ = conn.Close()
+		} else {
+			c.conns[conn] = true
+			c.wg.Go(func() { c.talk(conn) })
+		}
+		c.mu.Unlock()
+	}
+}
+
+// talk answers one client.
+func (c *control) talk(conn net.Conn) {
+	defer func() {
+		c.mu.Lock()
+		delete(c.conns, conn)
+		c.mu.Unlock()
+		_ = conn.Close()
+	}()
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(nil, maxRequest)
+	out := json.NewEncoder(conn)
+	for lines.Scan() {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		if out.Encode(c.bench.answer(lines.Bytes())) != nil {
+			return
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		_ = out.Encode(failure(fmt.Errorf("a request is one line of at most %d bytes", maxRequest)))
+	}
+}
+
+// close ends all conversations and removes the socket.
+func (c *control) close() {
+	_ = c.ln.Close() // removes the file, too
+	c.mu.Lock()
+	c.closed = true
+	for conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.mu.Unlock()
+	c.wg.Wait()
+}
