@@ -51,13 +51,14 @@ func onHost(t *testing.T, m Machine) {
 		out.tee = os.Stderr
 	}
 	res, err := vm.Run(ctx, m.spec(t.Name(), binary, out))
-	if err != nil {
-		if log := out.raw(); log != "" {
-			t.Logf("what the test printed in the guest:\n%s", log)
-		}
-		t.Fatal(err)
-	}
 	tests, loose := out.tests()
+	if err != nil {
+		// What was known before the guest failed is worth knowing.
+		if self := find(tests, t.Name()); self != nil {
+			say(t, self, "it was running in the guest when the guest failed")
+		}
+		t.Fatalf("%v%s", err, printed(loose))
+	}
 	replay(t, tests, loose, res)
 	if m.Out != "" {
 		if err := copyOut(m.Out, filepath.Join(res.Dir, "out")); err != nil {
@@ -189,19 +190,27 @@ func replay(t *testing.T, tests []*gotest.Test, loose string, res *vm.Result) {
 		t.Errorf("the test could not be started in the guest: %s", res.Failure)
 		return
 	case self == nil:
-		t.Errorf("the test binary ended with %s in the guest, and did not run %s; it printed:\n%s", how(res), t.Name(), loose)
+		t.Errorf("the test binary ended with %s in the guest, and did not run %s%s", how(res), t.Name(), printed(loose))
 		return
 	}
 	// Which of them a death belongs to is not known: all that were running fail.
 	died := ""
 	if res.Overrun || res.Signal != "" || unfinished(self) {
 		died = fmt.Sprintf("it was running in the guest when the test binary ended with %s", how(res))
-		t.Errorf("the test binary ended with %s in the guest; it printed:\n%s", how(res), loose)
+		t.Errorf("the test binary ended with %s in the guest%s", how(res), printed(loose))
 	}
 	say(t, self, died)
 	if res.Status != 0 && !t.Failed() {
-		t.Errorf("the test binary ended with %s in the guest, though no test in it failed; it printed:\n%s", how(res), loose)
+		t.Errorf("the test binary ended with %s in the guest, though no test in it failed%s", how(res), printed(loose))
 	}
+}
+
+// printed is the end of a message: what the binary printed that belongs to no test.
+func printed(loose string) string {
+	if loose = strings.TrimSpace(loose); loose == "" {
+		return ""
+	}
+	return "\nbesides its tests' own output, the test binary printed:\n" + loose
 }
 
 // how says how a command ended.
@@ -238,8 +247,8 @@ func say(t *testing.T, g *gotest.Test, died string) {
 	for _, s := range g.Subtests {
 		t.Run(s.Base(g), func(t *testing.T) { say(t, s, died) })
 	}
-	if g.Output != "" || g.Took != "" {
-		t.Logf("in the guest, %s:\n%s", g.Took, strings.TrimRight(g.Output, "\n"))
+	if out := strings.TrimRight(g.Output, "\n"); out != "" {
+		t.Logf("in the guest:\n%s", out)
 	}
 	switch g.Verdict {
 	case gotest.Fail:
