@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unsafe"
+
+	"bare.wire/hugepage"
 )
 
 // Range is a range of bus addresses, both ends included.
@@ -38,6 +40,13 @@ type Mapper interface {
 
 	// Name tells devices apart in errors.
 	Name() string
+}
+
+// RegionMapper is a Mapper that has to know whose memory it maps, one that
+// hands the region's descriptor on say. MapRegion is called instead of Map.
+type RegionMapper interface {
+	Mapper
+	MapRegion(r *hugepage.Region, va unsafe.Pointer, bus uint64, size int) error
 }
 
 // attached is a Mapper that every region is mapped into.
@@ -117,13 +126,21 @@ func (s *Space) isAttached(m Mapper) bool {
 // unless it does not let go, which is then part of the error.
 func (e *entry) mapInto(m Mapper) error {
 	for _, r := range e.runs[e.mapped[m]:] {
-		if err := m.Map(unsafe.Pointer(&r.mem[0]), r.bus, len(r.mem)); err != nil {
+		if err := e.mapRun(m, r); err != nil {
 			err = fmt.Errorf("map %v at bus addresses %v into %s: %w", e.region, r.busRange(), m.Name(), err)
 			return errors.Join(err, e.unmapFrom(m))
 		}
 		e.mapped[m]++
 	}
 	return nil
+}
+
+func (e *entry) mapRun(m Mapper, r *run) error {
+	at := unsafe.Pointer(&r.mem[0])
+	if rm, ok := m.(RegionMapper); ok {
+		return rm.MapRegion(e.region, at, r.bus, len(r.mem))
+	}
+	return m.Map(at, r.bus, len(r.mem))
 }
 
 // unmapFrom takes away from m what it has, the last run first. After an error
