@@ -59,20 +59,25 @@ func onHost(t *testing.T, m Machine) {
 		}
 		t.Fatalf("%v%s", err, printed(loose))
 	}
-	replay(t, tests, loose, res)
+	t.Cleanup(func() { tidy(t, res.Dir, out.raw()) }) // replay does not return when the test was skipped
 	if m.Out != "" {
 		if err := copyOut(m.Out, filepath.Join(res.Dir, "out")); err != nil {
 			t.Error(err)
 		}
 	}
+	replay(t, tests, loose, res)
+}
+
+// tidy removes the directory of a guest, or says where it is when the test failed.
+func tidy(t *testing.T, dir, output string) {
+	var err error
 	if t.Failed() || os.Getenv(keepVariable) != "" {
-		if err := os.WriteFile(filepath.Join(res.Dir, "output.txt"), []byte(out.raw()), 0o666); err != nil {
-			t.Error(err)
-		}
-		t.Logf("everything about this guest is in %s", res.Dir)
-		return
+		err = os.WriteFile(filepath.Join(dir, "output.txt"), []byte(output), 0o666)
+		t.Logf("everything about this guest is in %s", dir)
+	} else {
+		err = os.RemoveAll(dir)
 	}
-	if err := os.RemoveAll(res.Dir); err != nil {
+	if err != nil {
 		t.Error(err)
 	}
 }

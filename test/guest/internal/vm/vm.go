@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -147,8 +148,22 @@ func (r *run) tail() string {
 		if err != nil || len(strings.TrimSpace(string(text))) == 0 {
 			continue
 		}
-		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-		fmt.Fprintf(&b, "--- %s:\n%s\n", f.title, strings.Join(lines[max(0, len(lines)-tailLines):], "\n"))
+		fmt.Fprintf(&b, "--- %s:\n%s\n", f.title, strings.Join(excerpt(strings.Split(strings.TrimSpace(string(text)), "\n")), "\n"))
 	}
 	return b.String()
+}
+
+// deaths begin what a kernel says when it dies.
+var deaths = []string{"Kernel panic", "BUG:", "Oops", "general protection fault"}
+
+// excerpt is the last lines of a text, or, if a kernel died in it, those from there on.
+func excerpt(lines []string) []string {
+	dies := slices.IndexFunc(lines, func(l string) bool {
+		return slices.ContainsFunc(deaths, func(d string) bool { return strings.Contains(l, d) })
+	})
+	if dies < 0 {
+		return lines[max(0, len(lines)-tailLines):]
+	}
+	lines = lines[max(0, dies-2):]
+	return lines[:min(len(lines), tailLines)]
 }
