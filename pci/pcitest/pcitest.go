@@ -232,6 +232,9 @@ func (m *Machine) write(name, text string) error {
 	if err := m.refuse[file]; err != nil {
 		return err
 	}
+	if text == "" {
+		return nil // a write of no bytes does not reach the attribute
+	}
 	parent := filepath.Base(filepath.Dir(short))
 	switch file {
 	case "driver_override":
