@@ -72,7 +72,11 @@ func New(ctx context.Context, cfg Config) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{cfg: cfg, clk: cfg.Clock, log: cfg.Logger, command: command}
+	return newMachine(cfg, command)
+}
+
+func newMachine(cfg Config, command []string) (m *Machine, err error) {
+	m = &Machine{cfg: cfg, clk: cfg.Clock, log: cfg.Logger, command: command}
 	if m.clk == nil {
 		m.clk = clock.Real()
 	}
