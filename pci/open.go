@@ -172,7 +172,3 @@ func (n *notifier) gone(reason error) {
 		f(reason)
 	}
 }
-
-func (o *Opener) openSysfs(ctx context.Context, d *Device) (closer, error) {
-	return nil, errors.ErrUnsupported
-}

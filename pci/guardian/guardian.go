@@ -105,6 +105,16 @@ func hungUp(fd int) bool {
 // Exited is closed when the guardian has ended, for whatever reason.
 func (g *Guardian) Exited() <-chan struct{} { return g.exited }
 
+// Alive says whether it has not ended.
+func (g *Guardian) Alive() bool {
+	select {
+	case <-g.exited:
+		return false
+	default:
+		return true
+	}
+}
+
 // PID is the guardian's process id.
 func (g *Guardian) PID() int { return g.cmd.Process.Pid }
 
