@@ -104,8 +104,9 @@ cost: tools ## instructions per packet, against test/cost.txt
 	$(BIN)/cost -v -least 2 -file test/cost.txt
 
 .PHONY: docs
-docs: tools ## the documentation's shell blocks, as written
-	$(BIN)/docsh -kinds ci -save $(RESULTS)/docs.json $(DOCS)
+docs: tools ## the documentation's shell blocks, as written, here or in a guest
+	@.ci/need qemu-system-x86_64 xz
+	$(BIN)/docsh -kinds ci,guest -save $(RESULTS)/docs.json $(DOCS)
 
 .PHONY: fuzz
 fuzz: tools ## every fuzz target for FUZZTIME each (10s)

@@ -5,7 +5,7 @@
 //	docsh -list README.md                only says which there are
 //
 // It runs them from the directory it is started in, and ends with `N passed, N failed, N skipped`; blocks that need hardware
-// are not counted.
+// are not counted. Blocks for a guest are run by the command that -guest names, one guest for each.
 package main
 
 import (
@@ -25,6 +25,7 @@ import (
 func main() {
 	kinds := flag.String("kinds", "ci", "kinds of blocks to run, with commas")
 	list := flag.Bool("list", false, "list the blocks, run none")
+	guest := flag.String("guest", "go run ./test/guest/cmd/guest", "what runs a command in a guest")
 	limit := flag.Duration("timeout", 5*time.Minute, "time for one block")
 	save := flag.String("save", "", "file to write the counts to, for testrun -sum")
 	flag.Parse()
@@ -49,7 +50,7 @@ func main() {
 			if !slices.Contains(strings.Split(*kinds, ","), b.Kind) {
 				continue
 			}
-			if err := run(b, *limit); err != nil {
+			if err := run(b, strings.Fields(*guest), *limit); err != nil {
 				complain("%v", err)
 				continue
 			}
@@ -79,19 +80,23 @@ func find(file string) ([]docsh.Block, error) {
 }
 
 // run runs a block, and prints what it printed only when it fails.
-func run(b docsh.Block, limit time.Duration) error {
+func run(b docsh.Block, guest []string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	start := time.Now()
 	var out bytes.Buffer
 	// A block that says `make test` would run itself for ever: the Makefile looks at this variable.
 	env := append(os.Environ(), "BAREWIRE_DOCS=1")
-	err := docsh.Run(ctx, ".", env, b, &out)
+	var in []string
+	if b.Kind == "guest" {
+		in = guest
+	}
+	err := docsh.Run(ctx, ".", env, in, b, &out)
 	for try := 2; err != nil && try <= b.Tries && ctx.Err() == nil; try++ {
 		fmt.Printf("     %s: %v: try %d of %d\n", b, err, try, b.Tries)
 		time.Sleep(10 * time.Second) // what made the machine stand still may pass
 		out.Reset()
-		err = docsh.Run(ctx, ".", env, b, &out)
+		err = docsh.Run(ctx, ".", env, in, b, &out)
 	}
 	word := "ok  "
 	if err != nil {

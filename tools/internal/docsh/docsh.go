@@ -4,7 +4,7 @@
 // A shell block is fenced as one of
 //
 //	```sh ci         runs anywhere, and is run by CI as it is written
-//	```sh guest      runs in CI where a virtual machine can be booted
+//	```sh guest      runs in a virtual machine with two software cards; CI does that, too
 //	```sh hardware   needs a real card; nobody here runs it
 //
 // `sh ci realtime` is `sh ci` for a block that keeps time with the machine's clock, and that a machine which stands still for
@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -139,12 +140,14 @@ func unindent(line string, n int) string {
 }
 
 // Run runs a block with bash in a directory and writes what it prints to out. A command that fails ends the block. bash is told
-// the document's name and line, so that its messages, and the error, name the line of the document.
-func Run(ctx context.Context, dir string, env []string, b Block, out io.Writer) error {
+// the document's name and line, so that its messages, and the error, name the line of the document. The words of in are put before
+// the command: a program that runs it elsewhere, such as a virtual machine.
+func Run(ctx context.Context, dir string, env, in []string, b Block, out io.Writer) error {
 	// The empty lines in front make bash count lines as the document does.
 	const trap = `trap 's=$?; echo "$0:$LINENO: exit status $s: $BASH_COMMAND" >&2' ERR; `
 	script := trap + strings.Repeat("\n", b.Line-1) + b.Text
-	cmd := exec.CommandContext(ctx, "bash", "-Eeuo", "pipefail", "-c", script, b.File)
+	words := append(slices.Clone(in), "bash", "-Eeuo", "pipefail", "-c", script, b.File)
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Dir = dir
 	cmd.Env = env
 	cmd.Stdout, cmd.Stderr = out, out

@@ -68,7 +68,7 @@ func TestShellFenceThatSaysNothingIsAnError(t *testing.T) {
 func runText(t *testing.T, text string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := Run(t.Context(), t.TempDir(), os.Environ(), Block{"d.md", 40, "ci", text, 1}, &out)
+	err := Run(t.Context(), t.TempDir(), os.Environ(), nil, Block{"d.md", 40, "ci", text, 1}, &out)
 	return out.String(), err
 }
 
@@ -93,13 +93,22 @@ func TestFailureNamesTheLineOfTheDocument(t *testing.T) {
 	}
 }
 
+func TestBlockRunsElsewhere(t *testing.T) {
+	var out bytes.Buffer
+	in := []string{"env", "WHERE=elsewhere"}
+	err := Run(t.Context(), t.TempDir(), os.Environ(), in, Block{"d.md", 40, "guest", "echo $WHERE\nfalse\n", 1}, &out)
+	if err == nil || !strings.HasPrefix(out.String(), "elsewhere\nd.md:41: ") {
+		t.Errorf("got %q, %v", out.String(), err)
+	}
+}
+
 func TestBlockThatHangsIsEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	dir := t.TempDir()
 	done := make(chan error)
 	var out bytes.Buffer
 	go func() {
-		done <- Run(ctx, dir, os.Environ(), Block{"d.md", 1, "ci", "echo > began; sleep 1000 & wait", 1}, &out)
+		done <- Run(ctx, dir, os.Environ(), nil, Block{"d.md", 1, "ci", "echo > began; sleep 1000 & wait", 1}, &out)
 	}()
 	for { // it has begun before it is ended
 		if _, err := os.Stat(filepath.Join(dir, "began")); err == nil {
