@@ -309,6 +309,10 @@ func (c *Card) sendNext(q *txQueue) int64 {
 		q.wantFetch(c, t)
 		return sim.Never
 	}
+	// What is in the packet buffer leaves, whatever the partner asks for; nothing more goes there meanwhile.
+	if hold := c.tx.mac.hold; hold > c.now && !c.hot.loopback {
+		return hold
+	}
 	size := length
 	if c.hot.pad {
 		size = max(size, 60)
