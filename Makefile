@@ -79,11 +79,12 @@ arm64: ## everything builds and vets for arm64
 
 .PHONY: plain
 plain: tools ## the tests as a user's build runs them: results, allocations
+	@.ci/need xz
 	CGO_ENABLED=0 $(TESTRUN) -name plain -skips $(SKIPS) $(if $(filter ./...,$(PKG)),-complete) -save $(RESULTS)/plain.json -- -timeout $(TIMEOUT) $(PKG)
 
 .PHONY: race
 race: tools ## the tests under the race detector and the buffer checks
-	@.ci/need gcc /usr/include/stdlib.h
+	@.ci/need gcc /usr/include/stdlib.h xz
 	CGO_ENABLED=1 $(TESTRUN) -name race -skips $(SKIPS) -save $(RESULTS)/race.json -- -race -tags mbufcheck -timeout $(TIMEOUT) $(PKG)
 
 # One guest at a time (-p 1): each takes the whole machine, and go test's time-outs count while it waits for another.

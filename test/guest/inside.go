@@ -83,7 +83,7 @@ func lockPort(ctx context.Context) (unlock func(), err error) {
 			f.Close()
 			return nil, errors.Join(err, context.Cause(ctx))
 		}
-		time.Sleep(time.Millisecond)
+		guestside.Pause(time.Millisecond)
 	}
 }
 

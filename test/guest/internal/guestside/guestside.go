@@ -92,7 +92,7 @@ func OpenPort(name string) (*os.File, error) {
 			}
 			return f, nil
 		}
-		time.Sleep(portPause)
+		Pause(portPause)
 	}
 	return nil, fmt.Errorf("port %s did not appear in %v", name, portTries*portPause)
 }
@@ -115,3 +115,6 @@ func portDevice(name string) (string, error) {
 	}
 	return "", nil
 }
+
+// Pause waits in real time: the devices of a guest, and other processes in it, keep no virtual one.
+func Pause(d time.Duration) { time.Sleep(d) }
