@@ -77,6 +77,11 @@ func (p *Port) fail(err error) {
 		return
 	}
 	p.log.Error("port is gone", "err", err)
+	p.standStill(err)
+}
+
+// standStill makes the queues of a port that is gone useless, and wakes those who sleep on it.
+func (p *Port) standStill(err error) {
 	p.silence()
 	p.wakeAll(err) // before the link goes, which wakes without a reason
 	p.lostLink()

@@ -15,6 +15,14 @@ const (
 	writeThreshold    = 0
 )
 
+// Control bits of a TCP header (RFC 9293 §3.1).
+const (
+	allFlags = 1<<12 - 1
+	flagFIN  = 1 << 0
+	flagPSH  = 1 << 3
+	flagCWR  = 1 << 7
+)
+
 // initTx sets the transmit path up (§4.6.8). HLREG0 has been written by initMAC.
 func (p *Port) initTx(ctx context.Context) error {
 	p.write(reg.TXPBSIZE(0), reg.TxPacketBuffer)
@@ -32,6 +40,9 @@ func (p *Port) initTx(ctx context.Context) error {
 		p.initTxRing(i, q)
 	}
 	p.put(reg.DMATXCTL, reg.DMATXCTL_VT, reg.Put(0, reg.DMATXCTL_VT, etherVLAN))
+	// Of a frame that is cut FIN and PSH are the last segment's, CWR the first's (§8.2.3.9.3 – 4; RFC 3168 §6.1.2).
+	p.write(reg.DTXTCPFLGL, allFlags&^(flagFIN|flagPSH)|(allFlags&^(flagFIN|flagPSH|flagCWR))<<reg.DTXTCPFLGL_MIDDLE_Shift)
+	p.write(reg.DTXTCPFLGH, allFlags&^flagCWR)
 	p.set(reg.DMATXCTL, reg.DMATXCTL_TE) // before any queue is enabled
 	for i := range p.tx {
 		if err := p.startTxQueue(ctx, i); err != nil {

@@ -100,6 +100,7 @@ func Open(ctx context.Context, fn pci.Function, opt Options) (*Port, error) {
 	p := &Port{fn: fn, bar: bar, space: opt.Space, clk: opt.Clock, log: log.With("port", fn.Name()), device: device, node: opt.Node}
 	p.link.Store(&nic.Link{})
 	p.stats.build()
+	p.watchGone()
 	if err := p.reset(ctx); err != nil {
 		return nil, err
 	}

@@ -167,7 +167,7 @@ func (p *Port) Close() error {
 		p.set(reg.CTRL, reg.CTRL_GIO_DIS)
 	}
 	busErr := p.stopBusMaster()
-	resetErr := p.fn.Reset(context.Background())
+	resetErr := p.resetFunction(context.Background())
 	closeErr := p.fn.Close()
 	if busErr != nil && resetErr != nil && closeErr != nil {
 		// Nothing has shown that DMA is over: the quarantine stays for good, and says so.

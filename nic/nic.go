@@ -25,7 +25,7 @@
 //     not complemented. With TxIPSum the field of the IPv4 checksum may hold anything.
 //   - TxTSO cuts a TCP frame, which may be longer than Config.MaxFrame, into segments of MSS bytes of payload. It implies
 //     TxL4Sum, and for IPv4 TxIPSum. Lengths in the IP header may be anything; the IPv4 id counts up from the first
-//     segment's; FIN and PSH stay for the last segment alone. Stats.TxPackets counts segments, the queues' counts frames.
+//     segment's; FIN and PSH are for the last segment alone, CWR for the first. Stats.TxPackets counts segments, the queues' counts frames.
 //   - Nothing follows the datagram: padding in the buffer would be summed too.
 //   - What does not fit together is TxBadOffload: taken, freed and counted like every frame that can never be sent.
 //
