@@ -86,14 +86,14 @@ func keys(value, implied string) map[string]string {
 
 // given is what a command line says about the things that matter here.
 type given struct {
-	machine              map[string]string // all -machine merged
-	accel                map[string]string
-	hasAccel             bool
-	objects              map[string]map[string]string // by id
-	numa                 []string                     // ids of memory backends
-	cpus                 int
-	memory               string
-	vga, nodefaults, smp bool
+	machine         map[string]string // all -machine merged
+	accel           map[string]string
+	hasAccel        bool
+	objects         map[string]map[string]string // by id
+	numa            []string                     // ids of memory backends
+	cpus            int
+	memory          string
+	vga, nodefaults bool
 }
 
 // check returns what has to be added to args.

@@ -32,14 +32,10 @@ func TestConfigurationSpaceIsReadInAnySize(t *testing.T) {
 	}{
 		{0, 4, 0x10FB8086}, {0, 2, 0x8086}, {2, 2, 0x10FB}, {0, 1, 0x86}, {3, 1, 0x10},
 		{1, 2, 0xFB80}, // not aligned
-		{1, 4, 0x0310FB80 | 0}, {0x100, 4, 0xFFFFFFFF}, {0xFE, 4, 0xFFFFFFFF}, {0xFFF, 1, 0xFF},
+		{0x100, 4, 0xFFFFFFFF}, {0xFE, 4, 0xFFFFFFFF}, {0xFFF, 1, 0xFF},
 	} {
 		got, err := r.proxy.ReadConfig(c.off, c.size)
 		require.NoError(t, err)
-		if c.off == 1 && c.size == 4 {
-			got = got&0xFFFFFF | 0x03000000 // the command register's low byte
-			c.want = c.want&0xFFFFFF | 0x03000000
-		}
 		require.Equalf(t, c.want, got, "%d bytes at %#x", c.size, c.off)
 	}
 	require.NoError(t, r.proxy.WriteConfig(0x3C, 1, 11))

@@ -115,6 +115,9 @@ func (p *Proxy) drive(i int, out io.Writer, sock *TestSocket) error {
 		return err
 	}
 	fmt.Fprintf(out, "function %d: %04x:%04x, STATUS %08x\n", i, id&0xFFFF, id>>16, status)
+	if _, err := p.Read(uint64(base)+0x1FFFC, 4, true); err != nil { // which is no register: a driver's mistake
+		return err
+	}
 	// An interrupt by its pin: EIMS, EICS; then EICR, which ends it.
 	before := len(sock.Interrupts())
 	if err := errors.Join(p.Write(uint64(base)+0x880, 4, true, 1<<20), p.Write(uint64(base)+0x808, 4, true, 1<<20)); err != nil {

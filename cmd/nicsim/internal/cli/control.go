@@ -77,19 +77,22 @@ func (c *control) talk(conn net.Conn) {
 		c.mu.Unlock()
 		_ = conn.Close()
 	}()
-	lines := bufio.NewScanner(conn)
-	lines.Buffer(nil, maxRequest)
-	out := json.NewEncoder(conn)
-	for lines.Scan() {
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
-			continue
+	in, out := bufio.NewReaderSize(conn, maxRequest), json.NewEncoder(conn)
+	for {
+		line, err := in.ReadSlice('\n')
+		var a answer
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			a = failure(fmt.Errorf("a request is one line of at most %d bytes", maxRequest))
+			for errors.Is(err, bufio.ErrBufferFull) {
+				_, err = in.ReadSlice('\n')
+			}
+		case len(bytes.TrimSpace(line)) > 0:
+			a = c.bench.answer(line)
 		}
-		if out.Encode(c.bench.answer(lines.Bytes())) != nil {
+		if a != nil && out.Encode(a) != nil || err != nil {
 			return
 		}
-	}
-	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		_ = out.Encode(failure(fmt.Errorf("a request is one line of at most %d bytes", maxRequest)))
 	}
 }
 
