@@ -75,15 +75,16 @@ func (h *Host) refuseBind(d *Device, opt BindOptions) error {
 	if !d.IsNetwork() && !opt.Force {
 		return refuse(ErrNotNetwork, "--force binds it all the same", fmt.Sprintf("its class is %06x", d.Class))
 	}
+	if err := h.refuseInUse(d, opt.Force); err != nil {
+		return err
+	}
 	if _, err := os.Stat(h.path("/sys/bus/pci/drivers", opt.Driver)); errors.Is(err, fs.ErrNotExist) {
 		return refuse(ErrNoDriver, "load it: sudo modprobe "+opt.Driver, "the kernel has no driver "+opt.Driver)
 	}
 	if strings.HasPrefix(opt.Driver, "vfio-") {
-		if err := h.refuseVFIO(d, opt); err != nil {
-			return err
-		}
+		return h.refuseVFIO(d, opt)
 	}
-	return h.refuseInUse(d, opt.Force)
+	return nil
 }
 
 func (h *Host) refuseInUse(d *Device, force bool) error {

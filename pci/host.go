@@ -36,6 +36,9 @@ func (h *Host) path(elem ...string) string {
 	return filepath.Join(append([]string{"/", h.Root}, elem...)...)
 }
 
+// Path is where the host has a file that is called name on the machine itself, as in "/dev/vfio/17".
+func (h *Host) Path(name string) string { return h.path(name) }
+
 // live reports whether h is the machine that this process runs on.
 func (h *Host) live() bool { return h.path() == "/" }
 

@@ -12,3 +12,13 @@ var Run []byte
 //
 //go:embed pktgen.replay-1.json
 var Replay []byte
+
+// Devices describes the output of "pktgen devices -o json" and "pktgen devices show -o json" (schema "pktgen.devices/1").
+//
+//go:embed pktgen.devices-1.json
+var Devices []byte
+
+// Doctor describes the output of "pktgen doctor -o json" (schema "pktgen.doctor/1").
+//
+//go:embed pktgen.doctor-1.json
+var Doctor []byte

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"bare.wire/device"
+	"bare.wire/pci"
 )
 
 // Code is how pktgen ends.
@@ -60,6 +61,8 @@ type app struct {
 	out, log io.Writer
 	// open is device.OpenSet, or a test's.
 	open func(ctx context.Context, opt device.Options, uris ...string) (*device.Set, error)
+	// host is the machine that devices and doctor look at; nil: the one that --root names.
+	host *pci.Host
 	// logFormat, verbose and quiet decide what standard error carries.
 	logFormat      string
 	verbose, quiet bool
@@ -113,7 +116,7 @@ own process, so it runs anywhere, without root.`,
 	root.PersistentFlags().StringVar(&a.logFormat, "log-format", "text", "form of the log on standard error: text or json")
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log more")
 	root.PersistentFlags().BoolVarP(&a.quiet, "quiet", "q", false, "log errors only")
-	root.AddCommand(a.runCommand(), a.replayCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.replayCommand(), a.devicesCommand(), a.doctorCommand(), a.versionCommand())
 	return root
 }
 
