@@ -125,8 +125,10 @@ func (s *results) piece(p []byte) error {
 			s.untar <- err
 		}()
 	}
-	_, err := s.tar.Write(p)
-	return err
+	if _, err := s.tar.Write(p); err != nil {
+		return s.endTar() // which says why
+	}
+	return nil
 }
 
 func (s *results) endTar() error {
