@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"bare.wire/mbuf"
+	"bare.wire/nic"
 	"bare.wire/nic/nictest"
 	"bare.wire/sim/nic82599"
 )
@@ -33,6 +35,64 @@ func TestConformanceSlowCard(t *testing.T) {
 		return // it takes long there, and TestAnyInterleavingKeepsOrder has such cards too
 	}
 	nictest.TestPort(t, func(t testing.TB, _ uint64) *nictest.Bench { return openBench(t, 39) })
+}
+
+// TestConformanceOfOtherInterrupts is the same with one vector that all queues share, and with MSI or a pin.
+func TestConformanceOfOtherInterrupts(t *testing.T) {
+	for name, set := range map[string]func(*function){
+		"one vector": func(f *function) { f.single = true },
+		"pin":        func(f *function) { f.pin = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if raceBuild && !full() {
+				testPinSleepers(t) // what differs, without the rest, which takes long there
+				return
+			}
+			nictest.TestPort(t, func(t testing.TB, _ uint64) *nictest.Bench {
+				r := newRig(t, rigConfig{})
+				set(r.fns[0])
+				set(r.fns[1])
+				return r.bench()
+			})
+		})
+	}
+}
+
+// TestPinSharesCauses has more queues than EICR has causes for: whoever sleeps on one of them wakes.
+func TestPinSharesCauses(t *testing.T) { testPinSleepers(t) }
+
+func testPinSleepers(t *testing.T) {
+	r := newRig(t, rigConfig{})
+	r.fns[1].pin = true
+	r.start(nic.Config{RxQueues: 40, TxQueues: 40})
+	w, err := nic.NewWaiter(r.clk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Close() }()
+	c := r.pool(mbuf.Config{}).NewCacheAt(mbuf.Control)
+	for _, q := range []int{0, 1, 15, 16, 39} {
+		if b := r.frame(c, r.ports[0], 60, byte(q)); r.ports[1].Tx(q).Send([]*mbuf.Buf{b}) != 1 {
+			t.Fatalf("queue %d does not take a frame", q)
+		}
+		for !r.ports[1].Tx(q).Arm(w) {
+			r.ports[1].Tx(q).Reclaim()
+		}
+		b := r.frame(c, r.ports[0], 60, byte(q))
+		r.clk.At(r.clk.Nanos()+5000, func() {
+			if r.ports[1].Tx(q).Send([]*mbuf.Buf{b}) != 1 {
+				t.Errorf("queue %d does not take a frame", q)
+			}
+		})
+		if woken, err := w.Wait(r.clk.Nanos() + int64(time.Second)); err != nil || !woken {
+			t.Errorf("queue %d has sent, and nobody wakes: %v, %v", q, woken, err)
+		}
+		r.settle()
+		r.ports[1].Tx(q).Reclaim()
+		r.drain(0, 0)
+	}
+	c.Close()
+	r.end()
 }
 
 // TestAnyInterleavingKeepsOrder is the property that every driver has to have: whatever the order of steps, the same frames

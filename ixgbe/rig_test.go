@@ -275,6 +275,17 @@ type function struct {
 	read      func(off, v uint32) uint32 // what a read returns instead of v
 	resets    int
 	closed    int
+	pin       bool // one interrupt, and it is no MSI-X
+	single    bool // one interrupt
+}
+
+func (f *function) MSIX() bool { return !f.pin }
+
+func (f *function) Interrupts(n int, call func(vector int)) (int, error) {
+	if f.pin || f.single {
+		n = 1
+	}
+	return f.Card.Interrupts(n, call)
 }
 
 func (f *function) BAR(n int) (pci.BAR, error) {
@@ -374,6 +385,14 @@ func (p *stepped) Tx(i int) nic.TxQueue {
 		p.tx[q] = &steppedTx{q, p.world}
 	}
 	return p.tx[q]
+}
+
+func (p *stepped) ArmLink(w *nic.Waiter, seen nic.Link) bool {
+	if !p.Port.ArmLink(w, seen) {
+		return false
+	}
+	p.world.ArmTimer()
+	return p.Port.ArmLink(w, seen)
 }
 
 func (p *stepped) Housekeep(now time.Time) {

@@ -85,7 +85,7 @@ func testBursts(r *run) {
 	pool := r.pool(mbuf.Config{Buffers: 4096})
 	r.startBoth(nic.Config{Pool: pool}) // frames of the pool that the ports have too
 	var all [][]byte
-	for n := 1; n <= 257; n += 256 / few(256) {
+	for n := 1; n <= 257; n += 256 / r.few(256) {
 		frames := r.frames(r.B, n, 60+n%50)
 		r.send(r.A.Tx(0), r.buildAll(pool, frames)...)
 		r.check(r.receive(r.B.Rx(0), n, n), frames)
@@ -109,7 +109,7 @@ func testRingSizes(r *run) {
 		r.start(r.B, nic.Config{RxDesc: size, TxDesc: other, Pool: rx})
 		r.up()
 		// Round and round, in steps that divide nothing.
-		for sent := 0; sent < few(12)*size/4; {
+		for sent := 0; sent < r.few(12)*size/4; {
 			n := min(37, size-1)
 			frames := r.frames(r.B, n, 64)
 			r.send(r.A.Tx(0), r.buildAll(tx, frames)...)

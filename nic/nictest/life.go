@@ -11,7 +11,7 @@ import (
 // testStopInFlight stops the sender, and then the receiver, with frames on the ring, on the wire and in buffers.
 func testStopInFlight(r *run) {
 	tx, rx := r.pool(mbuf.Config{}), r.pool(mbuf.Config{})
-	for k := range few(30) {
+	for k := range r.few(30) {
 		r.start(r.A, nic.Config{Pool: tx, TxDesc: 128})
 		r.start(r.B, nic.Config{Pool: rx, RxDesc: 128})
 		r.up()
@@ -65,7 +65,7 @@ func testStopLinkDown(r *run) {
 
 func testStartStop(r *run) {
 	tx, rx := r.pool(mbuf.Config{}), r.pool(mbuf.Config{})
-	for k := range few(50) {
+	for k := range r.few(50) {
 		r.start(r.A, nic.Config{Pool: tx, TxDesc: 64, RxDesc: 64})
 		r.start(r.B, nic.Config{Pool: rx, TxDesc: 64, RxDesc: 64})
 		if k%5 == 0 { // sometimes with traffic, mostly without so much as a link

@@ -35,6 +35,8 @@ type Bench struct {
 	NewPool func(mbuf.Config) (*mbuf.Pool, error)
 	// ForeignPool makes a pool that the ports cannot reach.
 	ForeignPool func(mbuf.Config) (*mbuf.Pool, error)
+	// Late is how late a wake may come on a bench in real time; 0: the clock is virtual, and everything exact.
+	Late time.Duration
 	// Settle lets everything that is under way arrive: frames sent, a link that is about to come up.
 	Settle func()
 	// MinFrame is what the device pads shorter frames to, with zeros, bytes without FCS; 0: it does not.
@@ -111,6 +113,10 @@ var situations = []struct {
 	{"ArmSeesWhatIsThere", testArmPending},
 	{"ArmForSending", testArmTx},
 	{"NoWakeIsLost", testNoLostWake},
+	{"IdleWorkers", testIdle},
+	{"InterruptsAreModerated", testModeration},
+	{"LinkChangesWake", testLinkWakes},
+	{"PauseFrames", testPause},
 	{"LinkDownAndUp", testLink},
 	{"Removal", testRemoval},
 	{"RemovalWakesSleepers", testRemovalWakes},

@@ -245,7 +245,7 @@ func testRxAllNotes(r *run) {
 	r.start(r.B, nic.Config{Offloads: nic.RxIPChecksum | nic.RxL4Checksum | nic.RxVLANStrip})
 	r.up()
 	pool := r.pool(mbuf.Config{})
-	for k := range few(200) {
+	for k := range r.few(200) {
 		d := &datagram{dst: r.B.Info().MAC, tci: uint16(k%3) * 0x1001, v6: k&1 != 0, payload: r.data(10 + k)}
 		f := d.bytes(r)
 		r.sendFrames(r.A.Tx(0), pool, f)

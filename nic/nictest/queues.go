@@ -105,7 +105,7 @@ func (r *run) rss(cfg nic.RSSConfig, key []byte, queueOf func(hash uint32, queue
 	for k := range flows {
 		flows[k] = makeFlow(k, k%2 == 1, [...]uint8{protoUDP, protoTCP}[k/2%2])
 	}
-	for k := range few(5) * len(flows) {
+	for k := range r.few(5) * len(flows) {
 		f := flows[k*7%len(flows)]
 		e := expected{frame: r.packet(r.B, f, k%40)}
 		e.hash, e.hashed = f.hash(key, types)

@@ -103,9 +103,10 @@ func (r *run) pool(cfg mbuf.Config) *mbuf.Pool {
 	return p
 }
 
-// few is how often to do something: n times, or less often in builds that check every access and so take long.
-func few(n int) int {
-	if raceBuild || mbuf.Checking {
+// few is how often to do something: n times, or less often in builds that check every access, and on benches in real time,
+// since these take long.
+func (r *run) few(n int) int {
+	if raceBuild || mbuf.Checking || r.Late > 0 {
 		return max(2, n/5)
 	}
 	return n

@@ -59,7 +59,7 @@ func testStatsMonotonic(r *run) {
 	var last [2]nic.Stats
 	var sent, got [2]uint64
 	into := make([]*mbuf.Buf, 8)
-	for k := range few(300) {
+	for k := range r.few(300) {
 		from := k % 2
 		other := ports[1-from]
 		f := r.frames(other, 1+k%5, 60+k)

@@ -174,7 +174,7 @@ func testTSORingFull(r *run) {
 // testTSOStop stops a port at every moment of a long frame's way, and starts it again: the card has forgotten whatever it was
 // told before.
 func testTSOStop(r *run) {
-	for k := range few(30) {
+	for k := range r.few(30) {
 		if !r.startTSO(nic.Config{}) {
 			return
 		}
