@@ -253,6 +253,35 @@ func checkMemory(g *given) ([]string, error) {
 // ramID is the memory backend that is added where none is given.
 const ramID = "nicsim-ram"
 
+// findPort returns the slot of the root port that makes the bus id, and the number that the bus will have: 0 if there is none.
+func findPort(command []string, id string) (slot, bus int) {
+	var slots []int
+	slot = -1
+	for _, o := range options(command) {
+		k := keys(o.value, "driver")
+		if o.name != "device" || k["driver"] != "pcie-root-port" {
+			continue
+		}
+		addr, _, _ := strings.Cut(k["addr"], ".")
+		n, err := strconv.ParseInt(addr, 16, 8) // QEMU reads it so, with or without 0x
+		if hex, ok := strings.CutPrefix(addr, "0x"); ok {
+			n, err = strconv.ParseInt(hex, 16, 8)
+		}
+		if err != nil || n < 0 || n > 31 {
+			continue
+		}
+		slots = append(slots, int(n))
+		if k["id"] == id {
+			slot = int(n)
+		}
+	}
+	if slot < 0 {
+		return 0, 0
+	}
+	slices.Sort(slots)
+	return slot, 1 + slices.Index(slots, slot)
+}
+
 // isOn reads a boolean of QEMU's; def is its value when it is not given.
 func isOn(v string, def bool) bool {
 	if v == "" {

@@ -70,22 +70,30 @@ func FuzzCheck(f *testing.F) {
 }
 
 func TestWhereAFunctionIs(t *testing.T) {
-	m, err := newMachine(Config{}, []string{"none"})
+	const ports = "none -device pcie-root-port,id=b,addr=1a -device pcie-root-port,addr=0x5,id=a,chassis=1 -device pcie-root-port,id=c -device pcie-root-port,id=d,addr=99"
+	m, err := newMachine(Config{}, strings.Fields(ports))
 	require.NoError(t, err)
 	defer m.Close()
 	for _, c := range []struct {
 		at        Slot
 		requester uint16
+		pin       int
 		device    string
 	}{
-		{Slot{Slot: 4}, 0x20, "x-pci-proxy-dev,id=nicsim0,fd=3,addr=0x4"},
-		{Slot{Slot: 5, Bus: "pcie.0"}, 0x28, "x-pci-proxy-dev,id=nicsim1,fd=3,addr=0x5,bus=pcie.0"},
-		{Slot{Bus: "rp"}, 0x100, "x-pci-proxy-dev,id=nicsim2,fd=3,addr=0x0,bus=rp"},
-		{Slot{Bus: "rp2", Requester: 0x300}, 0x300, "x-pci-proxy-dev,id=nicsim3,fd=3,addr=0x0,bus=rp2"},
+		{Slot{Slot: 4}, 0x20, 20, "x-pci-proxy-dev,id=nicsim0,fd=3,addr=0x4"},
+		{Slot{Slot: 5, Bus: "pcie.0"}, 0x28, 21, "x-pci-proxy-dev,id=nicsim1,fd=3,addr=0x5,bus=pcie.0"},
+		{Slot{Bus: "a"}, 0x100, 21, "x-pci-proxy-dev,id=nicsim2,fd=3,addr=0x0,bus=a"},
+		{Slot{Bus: "b"}, 0x200, 22, "x-pci-proxy-dev,id=nicsim3,fd=3,addr=0x0,bus=b"},
+		{Slot{Bus: "a", Requester: 0x300}, 0x300, 21, "x-pci-proxy-dev,id=nicsim4,fd=3,addr=0x0,bus=a"},
 	} {
 		f, err := m.Add(c.at)
 		require.NoError(t, err)
 		require.Equal(t, c.requester, f.mem.requester)
+		require.Equal(t, c.pin, f.pin)
 		require.Equal(t, c.device, f.deviceArg(3))
+	}
+	for _, bus := range []string{"c", "d", "e"} {
+		_, err := m.Add(Slot{Bus: bus})
+		require.ErrorContains(t, err, "pcie-root-port,id="+bus)
 	}
 }

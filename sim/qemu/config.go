@@ -92,9 +92,7 @@ func (f *Function) writeConfig(off, size int, v uint32) {
 	if covers(off, size, cfgCommand, 1) && v>>(8*(cfgCommand-off))&commandMaster != 0 {
 		// The card is let onto the bus, and from here on goes through the IOMMU. Its registers are read now, when nothing is
 		// held: a driver enables the IOMMU long before.
-		if _, err := f.m.unit.refresh(); err != nil {
-			f.log.Warn("VT-d registers", "error", err)
-		}
+		f.m.look()
 	}
 	if err := f.card.WriteConfig(off, size, v); err != nil {
 		f.log.Warn("configuration space", "error", err)

@@ -43,7 +43,6 @@ type Function struct {
 	mem  Memory
 	card Card
 	conn *conn
-	gone atomic.Bool // QEMU has closed the socket
 
 	caps capabilities
 	bars bars // only the goroutine that serves uses it
@@ -54,6 +53,7 @@ type Function struct {
 
 	pinMu sync.Mutex // one look at the pin at a time, so that the latest wins
 	pin   int        // of the I/O APIC
+	away  bool       // unplugged
 
 	odd, accesses, interrupts atomic.Uint64
 }
@@ -63,11 +63,12 @@ func newFunction(m *Machine, at Slot, id int) *Function {
 	f.mem.ram.files, f.mem.unit, f.mem.requester, f.mem.clk = &m.files, m.unit, at.Requester, m.clk
 	load := loader(f.mem.ram.load64)
 	m.unit.load.Store(&load)
-	f.pin = ioapicPin(at.Slot)
+	f.pin = ioapicPin(at.Slot + at.port)
 	return f
 }
 
-// ioapicPin is the input of the I/O APIC that INTA of a slot of q35's root bus leads to: PIRQ E to H by slot.
+// ioapicPin is the input of the I/O APIC that INTA of a slot of q35's root bus leads to: PIRQ E to H by slot. Behind a port, a
+// device's slot and the port's count together.
 func ioapicPin(slot int) int { return 16 + 4 + slot%4 }
 
 // Memory is where the card's DMA has to go.
@@ -132,7 +133,7 @@ func (f *Function) serve() error {
 	for {
 		m, err := f.conn.receive()
 		if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrClosed) {
-			f.gone.Store(true)
+			f.unplugged()
 			return nil
 		}
 		if err != nil {
@@ -144,6 +145,22 @@ func (f *Function) serve() error {
 			return err
 		}
 	}
+}
+
+// unplugged is what follows when QEMU closes the socket: it has ended, or the guest has let the device go. There is no DMA from
+// here on, and no interrupt.
+func (f *Function) unplugged() {
+	if err := f.card.WriteConfig(cfgCommand, 2, 0); err != nil {
+		f.log.Warn("configuration space", "error", err)
+	}
+	f.mu.Lock()
+	f.msix.reset()
+	f.msi = msi{}
+	f.mu.Unlock()
+	f.pinMu.Lock()
+	defer f.pinMu.Unlock()
+	f.away = true
+	f.m.irqs.drive(f.pin, f.id, false)
 }
 
 func (f *Function) handle(m *message) error {
@@ -214,7 +231,7 @@ func (f *Function) interrupt(vector int) {
 // may be waiting for us.
 func (f *Function) settle(wait bool) {
 	f.pinMu.Lock()
-	done := f.m.irqs.drive(f.pin, f.id, f.card.Line())
+	done := f.m.irqs.drive(f.pin, f.id, f.card.Line() && !f.away)
 	f.pinMu.Unlock()
 	if wait {
 		f.m.irqs.wait(done)

@@ -228,6 +228,29 @@ func TestMemoryThatCannotBeMappedIsLeftOut(t *testing.T) {
 	require.ErrorContains(t, err, "no RAM there")
 }
 
+func TestAnAccessDoesNotWaitForEverForTheIOMMU(t *testing.T) {
+	r := newRig(t)
+	goOn := r.test.Stall() // QEMU's main loop stops the guest, and waits for this access
+	require.NoError(t, r.proxy.WriteConfig(4, 2, 7))
+	goOn()
+}
+
+func TestACardThatIsUnpluggedLetsGoOfTheBusAndOfItsPin(t *testing.T) {
+	r := newRig(t)
+	require.NoError(t, r.proxy.WriteConfig(4, 2, 7))
+	r.write(t, reg.EIMS, lsc)
+	r.write(t, reg.EICS, lsc)
+	r.waitIRQ(t, 1)
+	require.NoError(t, r.proxy.Close())
+	require.Equal(t, "set_irq_in ioapic unnamed-gpio-in 20 0", r.waitIRQ(t, 2)[1])
+	v, err := r.card.ReadConfig(4, 2)
+	require.NoError(t, err)
+	require.Zero(t, v, "not bus master")
+	r.card.Write32(reg.EIMC, lsc)
+	r.card.Write32(reg.EIMS, lsc)
+	require.Len(t, r.test.Interrupts(), 2)
+}
+
 // fakeCard has a configuration space, and nothing else.
 type fakeCard struct {
 	Card

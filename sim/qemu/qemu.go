@@ -96,9 +96,11 @@ func newMachine(cfg Config, command []string) (m *Machine, err error) {
 type Slot struct {
 	Bus  string // QEMU's name of the bus; "": pcie.0
 	Slot int    // device number on it
-	// Requester is the function's bus, device and function number as the IOMMU sees it (bus<<8 | device<<3); 0: Slot on bus 0,
-	// or on bus 1 where Bus names one.
+	// Requester is the function's bus, device and function number as the IOMMU sees it (bus<<8 | device<<3); 0: found out. Ports
+	// are taken to get their buses in the order of their slots, from 1 on, as firmware numbers them.
 	Requester uint16
+
+	port int // slot of the port that Bus is behind
 }
 
 // Add makes room for a card. Its DMA goes through the function's Memory; then it is attached.
@@ -106,11 +108,14 @@ func (m *Machine) Add(at Slot) (*Function, error) {
 	if at.Slot < 0 || at.Slot > 31 {
 		return nil, fmt.Errorf("slot %d: a bus has slots 0 to 31", at.Slot)
 	}
-	if at.Requester == 0 {
-		at.Requester = uint16(at.Slot) << 3
-		if at.Bus != "" && at.Bus != rootBus {
-			at.Requester |= 1 << 8
+	bus := 0
+	if at.Bus != "" && at.Bus != rootBus {
+		if at.port, bus = findPort(m.command, at.Bus); bus == 0 {
+			return nil, fmt.Errorf("%w: no -device pcie-root-port,id=%s,addr=… is there to make the bus %s", ErrCommand, at.Bus, at.Bus)
 		}
+	}
+	if at.Requester == 0 {
+		at.Requester = uint16(bus<<8 | at.Slot<<3)
 	}
 	f := newFunction(m, at, len(m.functions))
 	m.functions = append(m.functions, f)
@@ -162,6 +167,9 @@ func (m *Machine) Run(ctx context.Context) (status int, err error) {
 		f.disconnect()
 	}
 	m.running.Wait()
+	if _, dropped := m.irqs.counts(); dropped > 0 {
+		m.log.Warn("interrupts were lost: too many were on their way", "number", dropped)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return status, errors.Join(err, m.fault)
@@ -199,6 +207,23 @@ func (m *Machine) fail(err error) {
 
 // lookEvery is how often the IOMMU's registers are looked at beside the times at which a card is let onto the bus.
 const lookEvery = 250 * time.Millisecond
+
+// lookWait is how long an access of the guest waits for the IOMMU's registers.
+const lookWait = time.Second
+
+// look reads the IOMMU's registers for an access of the guest that waits for it.
+func (m *Machine) look() {
+	done := make(chan struct{})
+	m.running.Go(func() {
+		defer close(done)
+		if _, err := m.unit.refresh(); err != nil {
+			m.log.Warn("VT-d registers", "error", err)
+		}
+	})
+	if !within(m.clk, lookWait, done) {
+		m.log.Warn("QEMU has not shown the VT-d registers in time", "limit", lookWait)
+	}
+}
 
 // watch follows the IOMMU: translation is switched on once, long before a driver starts, but nobody says so.
 func (m *Machine) watch(ctx context.Context) {

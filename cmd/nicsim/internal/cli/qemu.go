@@ -19,10 +19,12 @@ import (
 
 // qemuFlags are the flags of "nicsim qemu".
 type qemuFlags struct {
-	wire, capture, bus, control, log, fault, summary string
-	cards, slot                                      int
-	seed                                             uint64
-	verbose, strict                                  bool
+	wire, capture, control, log, fault, summary string
+
+	buses           []string
+	cards, slot     int
+	seed            uint64
+	verbose, strict bool
 }
 
 func (a *app) qemuCommand() *cobra.Command {
@@ -53,7 +55,7 @@ nothing about them; "-smp N" needs "-accel tcg,thread=single".`,
 	fl.StringVar(&f.wire, "wire", "none", "what the card is cabled to: none, pair (a second card), tap:NAME (the host), pcap:FILE;\nwith the wire's parameters as pair?delay=5us&loss=1e-3 (see below)")
 	fl.IntVar(&f.cards, "cards", 0, "number of cards, 1 or 2 (default 2 with --wire pair, else 1)")
 	fl.IntVar(&f.slot, "slot", 4, "PCI slot of the first card; the second is in the next")
-	fl.StringVar(&f.bus, "bus", "", "QEMU's name of the bus the cards are on (default pcie.0)")
+	fl.StringSliceVar(&f.buses, "bus", nil, "instead of slots: ids of pcie-root-ports to plug the cards into, one each")
 	fl.StringVar(&f.capture, "capture", "", "write every frame that is put onto the wire to this pcap file")
 	fl.StringVar(&f.control, "control", "", "listen on this unix socket for commands, one JSON object a line (docs/qemu.md)")
 	fl.StringVar(&f.fault, "fault", "", "fault of the cards from the start on: \"list\" prints those there are")
@@ -99,6 +101,8 @@ func (f *qemuFlags) check() (w wireFlag, faults nic82599.Faults, err error) {
 		return w, faults, usage("--wire pair joins two cards; leave --cards out")
 	case f.cards == 2 && w.kind != wirePair && w.kind != wireNone:
 		return w, faults, usage("--cards 2 with --wire %s: that wire has one card; leave --cards out", w.kind)
+	case len(f.buses) > 0 && len(f.buses) != f.cards:
+		return w, faults, usage("--bus names %d root ports for %d cards: name one for each, with a comma between", len(f.buses), f.cards)
 	case f.slot < 1 || f.slot+f.cards > 31:
 		return w, faults, usage("--slot %d: want 1 to 29; 0 is the host bridge, 31 the chipset's", f.slot)
 	case f.summary != "text" && f.summary != "json" && f.summary != "none":
@@ -146,7 +150,11 @@ func (b *bench) build(f *qemuFlags, w wireFlag, faults nic82599.Faults) (err err
 		return err
 	}
 	for i := range f.cards {
-		slot, err := b.machine.Add(qemu.Slot{Bus: f.bus, Slot: f.slot + i})
+		at, where := qemu.Slot{Slot: f.slot + i}, fmt.Sprintf("slot %d", f.slot+i)
+		if len(f.buses) > 0 {
+			at, where = qemu.Slot{Bus: f.buses[i]}, "bus "+f.buses[i]
+		}
+		slot, err := b.machine.Add(at)
 		if err != nil {
 			return usage("%w", err)
 		}
@@ -155,7 +163,7 @@ func (b *bench) build(f *qemuFlags, w wireFlag, faults nic82599.Faults) (err err
 			end = []*link.End{b.cable.wire.A(), b.cable.wire.B()}[i]
 		}
 		card := nic82599.New(nic82599.Config{
-			Name: fmt.Sprintf("card %d (slot %d)", i, f.slot+i), Memory: slot.Memory(), World: b.world, End: end,
+			Name: fmt.Sprintf("card %d (%s)", i, where), Memory: slot.Memory(), World: b.world, End: end,
 			MAC: [6]byte{0x02, 0x82, 0x59, 0x9e, 0x00, byte(i + 1)}, Seed: f.seed*2 + uint64(i), Faults: faults,
 		})
 		card.EnableDMALog(dmaLogLen)
