@@ -33,7 +33,11 @@ const (
 
 // path joins an absolute name, as in "/sys/bus/pci", and further elements to the root.
 func (h *Host) path(elem ...string) string {
-	return filepath.Join(append([]string{"/", h.Root}, elem...)...)
+	root := h.Root
+	if root == "" {
+		root = "/"
+	}
+	return filepath.Join(append([]string{root}, elem...)...)
 }
 
 // Path is where the host has a file that is called name on the machine itself, as in "/dev/vfio/17".

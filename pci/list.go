@@ -101,7 +101,7 @@ func (h *Host) List() ([]Device, error) {
 func (h *Host) Device(a Address) (*Device, error) {
 	dir := h.devicePath(a)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("PCI device %s: %w; \"pktgen devices\" lists those there are", a, fs.ErrNotExist)
+		return nil, fmt.Errorf("PCI device %s: nothing is there (%w); \"pktgen devices --all\" lists what is", a, fs.ErrNotExist)
 	}
 	d, err := h.read(a, dir)
 	if err != nil {

@@ -236,3 +236,12 @@ func ExampleHost_List() {
 	}
 
 }
+
+func TestARootMayBeRelative(t *testing.T) {
+	m := machine(t)
+	t.Chdir(m.Root)
+	h := &pci.Host{Root: "."}
+	if list, err := h.List(); err != nil || len(list) != 2 {
+		t.Errorf("%d devices, %v", len(list), err)
+	}
+}

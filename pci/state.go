@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -167,6 +166,9 @@ func (h *Host) bootID() string {
 	return id
 }
 
+// CheckDriver is an error when no kernel driver can be called that.
+func CheckDriver(name string) error { return checkDriver(name, false) }
+
 // checkDriver is an error for what is no driver's name: names become file names and are written to the kernel.
 func checkDriver(name string, mayBeEmpty bool) error {
 	if name == "" && mayBeEmpty {
@@ -176,7 +178,7 @@ func checkDriver(name string, mayBeEmpty bool) error {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r))
 	})
 	if !ok {
-		return fmt.Errorf("driver %.64q: no driver is called that; write it as in vfio-pci", filepath.Base(name))
+		return fmt.Errorf("driver %.64q: no driver is called that; write it as in vfio-pci", name)
 	}
 	return nil
 }

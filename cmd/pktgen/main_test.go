@@ -50,9 +50,16 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// schema FILE: the file is a result as the schema describes it.
+// schema [-devices|-doctor] FILE: the file is a result (of run, or of another command) as the schema describes it.
 func followsSchema(ts *testscript.TestScript, neg bool, args []string) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema.Run))
+	form := schema.Run
+	switch args[0] {
+	case "-devices":
+		form, args = schema.Devices, args[1:]
+	case "-doctor":
+		form, args = schema.Doctor, args[1:]
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(form))
 	ts.Check(err)
 	c := jsonschema.NewCompiler()
 	ts.Check(c.AddResource("run.json", doc))

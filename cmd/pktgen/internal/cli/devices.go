@@ -213,6 +213,11 @@ func (a *app) eachDevice(ctx context.Context, f deviceFlags, args []string,
 	do func(context.Context, deviceFlags, pci.BindOptions, *pci.Device) error) error {
 	f.host = a.machine(f.root)
 	opt := pci.BindOptions{Driver: f.driver, Force: f.force, AllowNoIOMMU: f.noIOMMU}
+	if f.driver != "" {
+		if err := pci.CheckDriver(f.driver); err != nil {
+			return usage("--driver: %w", err)
+		}
+	}
 	var err error
 	if opt.Owner, err = owner(f.user, f.group); err != nil {
 		return err

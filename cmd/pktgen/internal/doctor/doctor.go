@@ -45,7 +45,7 @@ type Report struct {
 	Schema string  `json:"schema"`
 	OK     bool    `json:"ok"` // no check failed
 	Checks []Check `json:"checks"`
-	Timing *Timing `json:"timing,omitempty"`
+	Timing *Timing `json:"timing"`
 }
 
 // Config says what is examined.
