@@ -23,8 +23,16 @@ const (
 
 var (
 	bursts = []int{1, 7, 32, 33, 256}
-	loops  = map[string]func(*bench, int) int{"recv": (*bench).recv, "send": (*bench).send, "forward": (*bench).forward, "forward2seg": (*bench).forwardTwo}
-	order  = []string{"recv", "send", "forward", "forward2seg"}
+	loops  = map[string]func(*bench, int) int{
+		"recv": (*bench).recv, "send": (*bench).send, "forward": (*bench).forward, "forward2seg": (*bench).forwardTwo,
+		"recvsum": (*bench).recv, "sendsum": (*bench).sendSum, "sendsumctx": (*bench).sendSums,
+	}
+	order = []string{"recv", "send", "forward", "forward2seg", "recvsum", "sendsum", "sendsumctx"}
+	// offloads are those of the cases that have any.
+	offloads = map[string]nic.Offload{
+		"recvsum": nic.RxIPChecksum | nic.RxL4Checksum,
+		"sendsum": nic.TxIPChecksum | nic.TxL4Checksum, "sendsumctx": nic.TxIPChecksum | nic.TxL4Checksum,
+	}
 )
 
 func main() {
@@ -70,7 +78,7 @@ func run(name string, n int) error {
 		return err
 	}
 	port := s.Ports[0]
-	if err := port.Start(context.Background(), nic.Config{Pool: pool}); err != nil {
+	if err := port.Start(context.Background(), nic.Config{Pool: pool, Offloads: offloads[kind]}); err != nil {
 		return err
 	}
 	b := &bench{rx: port.Rx(0), tx: port.Tx(0), cache: pool.NewCache(), bufs: make([]*mbuf.Buf, burst)}
@@ -102,6 +110,30 @@ func (b *bench) send(k int) int {
 		if m.SetLen(frameLen) != nil {
 			return 0
 		}
+	}
+	sent := b.tx.Send(b.bufs[:got])
+	b.cache.FreeBulk(b.bufs[sent:got])
+	return sent
+}
+
+// sendSum is send with the headers of UDP over IPv4, all alike, for the card to put the checksums in: it keeps one context.
+func (b *bench) sendSum(k int) int { return b.sendUDP(k, 0) }
+
+// sendSums is sendSum with headers that differ from one frame to the next in such a way that each needs a context.
+func (b *bench) sendSums(k int) int { return b.sendUDP(k, 3) }
+
+func (b *bench) sendUDP(k, kinds int) int {
+	got := b.cache.AllocBulk(b.bufs[:k])
+	for i, m := range b.bufs[:got] {
+		if m.SetLen(frameLen) != nil {
+			return 0
+		}
+		m.L2Len, m.L3Len = 14, 20
+		if kinds > 0 { // there are two contexts
+			m.L3Len += uint16(i%kinds) * 4
+		}
+		m.Bytes()[14] = 0x40 | byte(m.L3Len/4)
+		m.SetTxFlags(mbuf.TxIPSum | mbuf.TxL4Sum | mbuf.TxUDP)
 	}
 	sent := b.tx.Send(b.bufs[:got])
 	b.cache.FreeBulk(b.bufs[sent:got])
