@@ -66,3 +66,28 @@ func ExampleRxQueue() {
 	// 0 <nil>
 	// <nil>
 }
+
+// ExampleIdle is a worker that polls while frames come, and sleeps after three rounds without any.
+func ExampleIdle() {
+	clk := clock.NewVirtual(time.Unix(0, 0))
+	waiter, err := nic.NewWaiter(clk)
+	if err != nil {
+		panic(err)
+	}
+	clk.At(5000, waiter.Wake) // a frame comes after 5 µs
+
+	idle := nic.NewIdle(waiter, 3 /* port.Rx(0), port.Tx(0) */)
+	for _, frames := range []int{32, 7, 0, 0, 0, 0} {
+		slept, err := idle.Round(frames, 10_000)
+		fmt.Println(frames, slept, err, clk.Nanos())
+	}
+	fmt.Println(waiter.Close())
+	// Output:
+	// 32 false <nil> 0
+	// 7 false <nil> 0
+	// 0 false <nil> 0
+	// 0 false <nil> 0
+	// 0 false <nil> 0
+	// 0 true <nil> 5000
+	// <nil>
+}

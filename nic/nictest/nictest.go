@@ -125,7 +125,15 @@ var situations = []struct {
 
 // TestPort runs the suite, each situation on a bench of its own.
 func TestPort(t *testing.T, open Opener) {
+	TestSome(t, open, func(string) bool { return true })
+}
+
+// TestSome runs the situations that chosen picks by their names: for benches on which all of them take too long.
+func TestSome(t *testing.T, open Opener, chosen func(situation string) bool) {
 	for _, s := range situations {
+		if !chosen(s.name) {
+			continue
+		}
 		t.Run(s.name, func(t *testing.T) {
 			r := begin(t, open, 0)
 			s.test(r)

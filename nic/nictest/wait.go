@@ -228,6 +228,9 @@ func testModeration(r *run) {
 		return n
 	}
 	always := wakes(0)
+	if r.Late > 0 {
+		return // how many wakes there are depends on when the frames are sent, too
+	}
 	for _, interval := range []time.Duration{20 * time.Microsecond, 100 * time.Microsecond, longest} {
 		if n, most := wakes(interval), int(frames*apart/interval)+3; n > most || n > always {
 			r.Errorf("an interrupt every %v at most: %d wakes in %v, want at most %d; without it there are %d", interval, n, frames*apart, most, always)
@@ -247,11 +250,13 @@ func testLinkWakes(r *run) {
 		r.Error("the link is up, was said to be seen down, and ArmLink says that one may sleep")
 	}
 	for _, up := range []bool{false, true, false, true} {
+		asked := false // a second time might come late, and undo what the next round asks for
 		for seen := r.B.Link(); seen.Up != up; seen = r.B.Link() {
 			if !r.B.ArmLink(w, seen) || !r.B.ArmLink(w, seen) { // twice is as good as once
 				continue
 			}
-			if seen.Up == r.B.Link().Up {
+			if !asked {
+				asked = true
 				r.Clock.At(r.Clock.Nanos()+1000, func() { r.SetLink(up) })
 			}
 			if woken, err := w.Wait(r.Clock.Nanos() + int64(20*time.Second)); err != nil || !woken {
