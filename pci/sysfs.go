@@ -17,6 +17,9 @@ import (
 // sysfsTick is how often a function without interrupts calls its handler, nanoseconds.
 const sysfsTick = 1e6
 
+// commandNoINTx is bit 10 of the PCI command register, Interrupt Disable (PCI Local Bus Specification 3.0 §6.2.2).
+const commandNoINTx = 1 << 10
+
 // sysfsFunction is a function whose registers and configuration space are files in sysfs. Nothing stands between the device
 // and physical memory; see package guardian for what happens when this process dies.
 type sysfsFunction struct {
@@ -105,7 +108,8 @@ func needRoot(err error) error {
 	return err
 }
 
-// prepare powers the function up and lets its memory be reached, but not do DMA.
+// prepare powers the function up and lets its memory be reached, but not do DMA, nor raise INTx, which nobody would hear: the
+// kernel takes a line that nobody answers away from all who share it.
 func (f *sysfsFunction) prepare() error {
 	if err := f.enable("1"); err != nil {
 		return err
@@ -118,7 +122,7 @@ func (f *sysfsFunction) prepare() error {
 	if v == allOnes>>16 {
 		return fmt.Errorf("configuration space reads all ones: %w (unplugged, or powered down)", ErrGone)
 	}
-	if err := f.WriteConfig(ConfigCommand, 2, v&^CommandBusMaster|CommandMemory); err != nil {
+	if err := f.WriteConfig(ConfigCommand, 2, v&^CommandBusMaster|CommandMemory|commandNoINTx); err != nil {
 		return err
 	}
 	return nil
@@ -214,6 +218,9 @@ func (f *sysfsFunction) Interrupts(_ int, handler func(vector int)) (int, error)
 	}
 	return 1, nil
 }
+
+// MSIX says that the device has to be asked what the timer's call means.
+func (f *sysfsFunction) MSIX() bool { return false }
 
 func (f *sysfsFunction) isClosed() bool {
 	f.mu.Lock()

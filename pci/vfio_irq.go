@@ -72,6 +72,14 @@ func (f *vfioFunction) Interrupts(n int, handler func(vector int)) (int, error) 
 	return 0, fmt.Errorf("%s: interrupts: %w", f.Name(), errors.Join(failed...))
 }
 
+// MSIX says whether the vectors of the last call of Interrupts are MSI-X. Otherwise there is one, MSI or INTx, and the device
+// has to be asked what it means.
+func (f *vfioFunction) MSIX() bool {
+	f.irqMu.Lock()
+	defer f.irqMu.Unlock()
+	return f.on != nil && f.on.index == vfioIRQMSIX
+}
+
 // startInterrupts switches n vectors of a kind on, or as many as the machine has left.
 func (f *vfioFunction) startInterrupts(index uint32, name string, n int, handler func(int)) (int, error) {
 	for n >= 1 {

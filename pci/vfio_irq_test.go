@@ -46,6 +46,9 @@ func TestInterruptsAreTheBestThatThereAre(t *testing.T) {
 			if err != nil || n != c.vectors {
 				t.Fatalf("%d vectors, %v", n, err)
 			}
+			if got := f.(interface{ MSIX() bool }).MSIX(); got != (c.kind == irqMSIX) {
+				t.Errorf("MSIX says %v", got)
+			}
 			for range 3 {
 				for v := range n {
 					if !r.kernel.Raise(d, c.kind, v) {
