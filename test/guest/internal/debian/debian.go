@@ -71,6 +71,16 @@ func (c *Cache) Lock(ctx context.Context, name string) (unlock func(), err error
 	}
 }
 
+// Turn is Lock, with turns: whoever lets go of it and wants it again at once comes after those who wait for it.
+func (c *Cache) Turn(ctx context.Context, name string) (unlock func(), err error) {
+	first, err := c.Lock(ctx, name+"-next")
+	if err != nil {
+		return nil, err
+	}
+	defer first()
+	return c.Lock(ctx, name)
+}
+
 // pause waits in real time: other processes keep no virtual one.
 func pause(ctx context.Context, d time.Duration) error {
 	short, cancel := context.WithTimeout(ctx, d)

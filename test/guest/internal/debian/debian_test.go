@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -167,4 +168,47 @@ func TestLockIsWaitedForUntilTheContextEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	unlock()
+}
+
+func TestTurnsAreTaken(t *testing.T) {
+	c, _ := machine(t)
+	unlock, err := c.Turn(t.Context(), "guest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := make(chan func())
+	go func() {
+		u, err := c.Turn(t.Context(), "guest")
+		if err != nil {
+			t.Error(err)
+		}
+		other <- u
+	}()
+	// Until the other one waits: then nobody else can be next.
+	for {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		next, err := c.Lock(ctx, "guest-next")
+		if err != nil {
+			break
+		}
+		next()
+		runtime.Gosched()
+	}
+	unlock()
+	done := make(chan func())
+	go func() {
+		u, err := c.Turn(t.Context(), "guest")
+		if err != nil {
+			t.Error(err)
+		}
+		done <- u
+	}()
+	select {
+	case <-done:
+		t.Fatal("the one that had it had it again before the one that waited")
+	case u := <-other:
+		u()
+	}
+	(<-done)()
 }

@@ -82,7 +82,7 @@ func Run(ctx context.Context, s Spec) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := c.Lock(ctx, "guest")
+	unlock, err := c.Turn(ctx, "guest")
 	if err != nil {
 		return nil, err
 	}
