@@ -206,7 +206,7 @@ func TestQEMUDiesWithItsStarter(t *testing.T) {
 	require.NoError(t, err)
 	defer r.Close()
 	child, err := os.StartProcess(os.Args[0], []string{os.Args[0], "-test.run=^" + t.Name() + "$"}, &os.ProcAttr{
-		Env: append(os.Environ(), env+"=1"), Files: []*os.File{nil, w, w},
+		Env: append(os.Environ(), env+"=1", "TMPDIR="+t.TempDir()), Files: []*os.File{nil, w, w},
 	})
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
