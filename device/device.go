@@ -6,6 +6,8 @@
 //	sim:a, sim:b               one end each; opened together they are the two ends of one wire
 //	sim:?delay=5us&loss=1e-4   the wire's properties (package sim/link), and the cards' (see Schemes)
 //	null:                      the 82599 driver on a card that only says "done": what the driver itself costs
+//	0000:03:00.0               an 82599 at that PCI address, bound to vfio-pci ("pktgen devices" lists and binds them)
+//	0000:03:00.0?access=sysfs  the same without VFIO and without an IOMMU, with a guardian process; see package pci
 //
 // Open picks the driver, gives all cards of one call one bus address space, so that a buffer can go from one to another,
 // and one clock. A software card is stepped by the worker that uses it, inside Recv, Send and Reclaim: no thread spins for
@@ -27,6 +29,7 @@ import (
 
 	"bare.wire/clock"
 	"bare.wire/nic"
+	"bare.wire/pci"
 	"bare.wire/sim/link"
 	"bare.wire/vtop"
 )
@@ -37,6 +40,9 @@ type Options struct {
 	Logger *slog.Logger
 	// Record keeps lists of what the simulated wire did to each frame (link.Config.Record).
 	Record bool
+
+	// machine is where PCI functions are; nil: this one.
+	machine *machine
 }
 
 // Set is a number of cards that were opened together.
@@ -106,6 +112,7 @@ func schemes() []scheme {
 	return []scheme{
 		{"sim:", "two software 82599s on one 10 Gb/s wire; sim:a and sim:b are its ends", simUsage(), openSim},
 		{"null:", "the 82599 driver on a card that only says \"done\", to measure the driver", fmt.Sprintf("%-17s bytes of each received frame, without FCS (%d)\n", "rx", nullFrame), openNull},
+		{pciExample, "a network card by its PCI address, bound to vfio-pci", pciUsage(), openPCI},
 	}
 }
 
@@ -122,7 +129,7 @@ func Schemes() []string {
 	return out
 }
 
-func (s *scheme) line() string { return fmt.Sprintf("%-7s %s", s.name, s.usage) }
+func (s *scheme) line() string { return fmt.Sprintf("%-13s %s", s.name, s.usage) }
 
 // kinds lists what Open understands without parameters, for errors.
 func kinds() string {
@@ -179,12 +186,16 @@ func parse(uris []string) (*scheme, []name, error) {
 
 func parseOne(uri string) (*scheme, name, error) {
 	head, rest, _ := strings.Cut(uri, ":")
+	kind := head + ":"
+	rest, query, _ := strings.Cut(rest, "?")
+	if address, q, ok := pciName(uri); ok {
+		kind, rest, query = pciExample, address, q
+	}
 	all := schemes()
-	i := slices.IndexFunc(all, func(s scheme) bool { return s.name == head+":" })
+	i := slices.IndexFunc(all, func(s scheme) bool { return s.name == kind })
 	if i < 0 || !strings.Contains(uri, ":") {
 		return nil, name{}, unknown(uri)
 	}
-	rest, query, _ := strings.Cut(rest, "?")
 	q, err := url.ParseQuery(query)
 	if err != nil {
 		return nil, name{}, fmt.Errorf("device %q: parameters %q: %w: write them as key=value&key=value", uri, query, err)
@@ -200,7 +211,9 @@ func parseOne(uri string) (*scheme, name, error) {
 // unknown is the error for a name that no scheme takes, with those that there are.
 func unknown(uri string) error {
 	if looksLikePCI(uri) {
-		return fmt.Errorf("device %q: PCI devices cannot be opened yet; known are:%s", uri, kinds())
+		text, _, _ := strings.Cut(uri, "?")
+		_, err := pci.ParseAddress(text)
+		return fmt.Errorf("device %q: %w", clip(uri), err)
 	}
 	hint := ""
 	for _, s := range schemes() {
@@ -220,10 +233,8 @@ func clip(s string) string {
 	return s[:most] + "…"
 }
 
-// looksLikePCI says whether uri is a PCI address, 0000:03:00.0 or 03:00.0.
+// looksLikePCI says whether uri was meant to be a PCI address: hexadecimal digits and a colon, before a dot.
 func looksLikePCI(uri string) bool {
-	var domain, bus, dev, fn int
-	n, _ := fmt.Sscanf(uri, "%04x:%02x:%02x.%d", &domain, &bus, &dev, &fn)
-	m, _ := fmt.Sscanf(uri, "%02x:%02x.%d", &bus, &dev, &fn)
-	return n == 4 || m == 3
+	head, _, dotted := strings.Cut(uri, ".")
+	return dotted && strings.Contains(head, ":") && strings.Trim(head, "0123456789abcdefABCDEF:") == ""
 }
