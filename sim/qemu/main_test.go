@@ -218,7 +218,7 @@ func TestQEMUDiesWithItsStarter(t *testing.T) {
 	_, err = child.Wait()
 	require.NoError(t, err)
 	// Its output ends when the last one who had it is gone: QEMU.
-	require.NoError(t, r.SetReadDeadline(clock.Real().Now().Add(time.Minute)))
+	require.NoError(t, r.SetReadDeadline(clock.Real().Now().Add(20*time.Second)))
 	rest, err := io.ReadAll(r)
 	require.NoError(t, err, "QEMU lives on")
 	require.Empty(t, strings.TrimSpace(string(rest)))

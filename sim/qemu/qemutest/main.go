@@ -15,7 +15,7 @@ import (
 // Behaviour of Main, given as the value of -name.
 const (
 	Obedient = "obedient" // probes every function, has it interrupt, and exits with 7
-	Hanging  = "hanging"  // says "hanging" and waits to be killed
+	Hanging  = "hanging"  // says "hanging" and waits to be killed, a minute at most
 	Babbling = "babbling" // sends what is no message
 )
 
@@ -63,7 +63,8 @@ func run(args []string, out io.Writer) error {
 		switch name {
 		case Hanging:
 			fmt.Fprintln(out, "hanging")
-			select {}
+			_, err := unix.Poll(nil, 60_000) // ms: whoever forgets to kill us is not left with us for ever
+			return err
 		case Babbling:
 			if err := p.Send(99, nil); err != nil {
 				return err
