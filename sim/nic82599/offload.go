@@ -68,7 +68,8 @@ func (c *Card) context(q *txQueue, w1 uint64, length int) *txContext {
 	case w1&reg.TXD_TSE != 0 && x.l4 > l4TCP, w1&reg.TXD_TXSM != 0 && x.l4 > l4SCTP:
 		c.wrong(TxDescriptor, q.id, "context with L4T %d", x.l4)
 		return nil
-	case x.macLen < 14 || x.ipLen < 20 || x.ipv4 && x.ipLen > 60 || !x.ipv4 && x.ipLen < 40,
+	// Linux's driver says IPV4 only to have packets segmented: where the checksum is, IPLEN tells alone.
+	case x.macLen < 14 || x.ipLen < 20 || x.ipv4 && x.ipLen > 60 || !x.ipv4 && w1&reg.TXD_TSE != 0 && x.ipLen < 40,
 		w1&(reg.TXD_TSE|reg.TXD_TXSM) != 0 && x.macLen+x.ipLen+l4 > length:
 		c.wrong(TxDescriptor, q.id, "context with MACLEN %d, IPLEN %d, L4LEN %d for %d bytes", x.macLen, x.ipLen, x.l4Len, length)
 		return nil

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	minTx       = 14   // shortest frame that the card takes, bytes without FCS
-	maxTx       = 9724 // longest, without FCS: 9728 with it
-	maxDataLen  = 15872
+	minTx       = 14    // shortest frame that the card takes, bytes without FCS
+	maxTx       = 9724  // longest, without FCS: 9728 with it
+	maxDataLen  = 16384 // what Linux's driver puts into one; on paper a frame, and with it a buffer, has 15.5 KiB
 	fcsLen      = 4
 	preamble    = 8  // with the start delimiter
 	gap         = 12 // between frames
