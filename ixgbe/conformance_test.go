@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"bare.wire/ixgbe/reg"
 	"bare.wire/mbuf"
 	"bare.wire/nic"
 	"bare.wire/nic/nictest"
@@ -86,6 +87,9 @@ func testPinSleepers(t *testing.T) {
 		})
 		if woken, err := w.Wait(r.clk.Nanos() + int64(time.Second)); err != nil || !woken {
 			t.Errorf("queue %d has sent, and nobody wakes: %v, %v", q, woken, err)
+		}
+		if mask := r.cards[1].Read32(reg.EIMS) & reg.EICR_RTX_QUEUE; mask != 0 {
+			t.Errorf("woken, and EIMS still has %#x: a queue that is polled interrupts", mask)
 		}
 		r.settle()
 		r.ports[1].Tx(q).Reclaim()

@@ -79,6 +79,7 @@ var situations = []struct {
 	{"RequestsThatMakeNoSense", testBadOffloads},
 	{"HeadersOfOthersAreNotWritten", testSharedHeaders},
 	{"TooLongToBeCut", testTSOTooLong},
+	{"OffloadsThatAreOff", testOffloadsOff},
 	{"ChecksumsOnReception", testRxChecksums},
 	{"ChecksumsAndTagsOnReception", testRxAllNotes},
 	{"GatherOfManySegments", testGather},

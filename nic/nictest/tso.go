@@ -137,7 +137,7 @@ func testTSORingFull(r *run) {
 	pool := r.pool(mbuf.Config{Buffers: 2048})
 	var bufs []*mbuf.Buf
 	var frames, asked [][]byte
-	for k := range 3 * r.A.Info().MinDesc {
+	for k := range r.few(3*r.A.Info().MinDesc-1) + 1 {
 		d := r.large(150+k, k&1 != 0)
 		mss := 100 + k%5
 		b := r.askLong(pool, d, mbuf.TxTSO, mss, 1+k%3)
@@ -248,6 +248,7 @@ func (r *run) spoil(pool *mbuf.Pool) (out []spoiled) {
 		"L3Len 0":                  func(b *mbuf.Buf) { b.L3Len = 0 },
 		"L3Len 64":                 func(b *mbuf.Buf) { b.L3Len = 64; b.Bytes()[14] = 0x50 },
 		"L3Len of another header":  func(b *mbuf.Buf) { b.L3Len = 24 },
+		"no IP version":            func(b *mbuf.Buf) { b.Bytes()[14] = 0x65 },
 		"L3Len 65535":              func(b *mbuf.Buf) { b.L3Len = 65535 },
 		"headers beyond the frame": func(b *mbuf.Buf) { _ = b.TrimBack(b.Len() - 14 - 20 - 19) },
 		"IPv4 called IPv6":         func(b *mbuf.Buf) { b.SetTxFlags(mbuf.TxL4Sum | mbuf.TxIPv6); b.L3Len = 40 },
@@ -266,7 +267,7 @@ func (r *run) spoil(pool *mbuf.Pool) (out []spoiled) {
 		"L4Len 19":          func(b *mbuf.Buf) { b.L4Len = 19 },
 		"L4Len of more":     func(b *mbuf.Buf) { b.L4Len = 24 },
 		"L4Len 255":         func(b *mbuf.Buf) { b.L4Len = 255 },
-		"UDP segmentation":  func(b *mbuf.Buf) { b.SetTxFlags(mbuf.TxTSO | mbuf.TxUDP); b.L4Len = 8 },
+		"UDP segmentation":  func(b *mbuf.Buf) { b.SetTxFlags(mbuf.TxTSO | mbuf.TxUDP) },
 		"nothing to cut":    func(b *mbuf.Buf) { _ = b.TrimBack(b.Len() - 54) },
 	} {
 		add(what, nic.TxBadOffload, small(), mbuf.TxTSO, 100, do)
@@ -303,6 +304,21 @@ func testSharedHeaders(r *run) {
 		r.Errorf("shared headers were written: %x, were %x", keep.Bytes(), before)
 	}
 	keep.Free()
+}
+
+// testOffloadsOff asks for what a port could do and was not started with.
+func testOffloadsOff(r *run) {
+	r.startBoth(nic.Config{})
+	pool := r.pool(mbuf.Config{})
+	d := &datagram{dst: r.B.Info().MAC, payload: r.data(300)}
+	all := []mbuf.TxFlags{mbuf.TxIPSum, mbuf.TxL4Sum, mbuf.TxIPSum | mbuf.TxL4Sum, mbuf.TxTSO, mbuf.TxVLAN}
+	for _, flags := range all {
+		r.send(r.A.Tx(0), r.ask(pool, d, flags, 100))
+	}
+	r.nothing(r.B.Rx(0))
+	if n := r.A.Stats().TxDropped[nic.TxBadOffload]; n != uint64(len(all)) {
+		r.Errorf("%d counted as bad offloads, want %d", n, len(all))
+	}
 }
 
 // testTSOTooLong asks for more than a card can cut at once.
