@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -29,3 +30,26 @@ func KillGuardian(t testing.TB, f Function) {
 		t.Fatal(err)
 	}
 }
+
+// Trigger has the kernel fire a vector of a kind, as if the device had.
+func Trigger(f Function, index uint32, vector int) error {
+	v := f.(*vfioFunction)
+	set := vfioIRQSet{flags: vfioIRQDataNone | vfioIRQActionTrigger, index: index, start: uint32(vector), count: 1}
+	set.argsz = sizeOf(&set)
+	_, err := v.sys.ioctl(v.fd, vfioDeviceSetIRQs, unsafe.Pointer(&set))
+	return err
+}
+
+// InterruptsOf is Function.Interrupts with one kind only.
+func InterruptsOf(f Function, index uint32, n int, handler func(int)) (int, error) {
+	v := f.(*vfioFunction)
+	v.irqMu.Lock()
+	defer v.irqMu.Unlock()
+	if err := v.stopInterrupts(); err != nil {
+		return 0, err
+	}
+	return v.startInterrupts(index, "a kind", n, handler)
+}
+
+// Windows are how many areas of a BAR are mapped.
+func Windows(f Function, n int) int { return len(f.(*vfioFunction).bars[n].areas) }
