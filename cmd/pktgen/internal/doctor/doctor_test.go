@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -67,7 +68,7 @@ func fit(t *testing.T) *pcitest.Machine {
 
 func examine(t *testing.T, m *pcitest.Machine, root bool, uris ...string) *doctor.Report {
 	t.Helper()
-	r, err := doctor.Examine(t.Context(), doctor.Config{Host: m.Host(), Clock: &ticking{step: 1000}, URIs: uris, Arch: "amd64", Root: root})
+	r, err := doctor.Examine(t.Context(), doctor.Config{Host: m.Host(), Clock: &ticking{step: 5000}, URIs: uris, Arch: "amd64", Root: root})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,16 +286,21 @@ func validate(t *testing.T, r *doctor.Report) {
 	}
 }
 
-func against(text string) error {
+var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema.Doctor))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c := jsonschema.NewCompiler()
 	if err := c.AddResource("doctor.json", doc); err != nil {
-		return err
+		return nil, err
 	}
-	s, err := c.Compile("doctor.json")
+	return c.Compile("doctor.json")
+})
+
+// against holds JSON against the committed schema.
+func against(text string) error {
+	s, err := compiled()
 	if err != nil {
 		return err
 	}
