@@ -40,6 +40,7 @@ func (r *run) buildFor(pool *mbuf.Pool, n int) []*mbuf.Buf {
 
 func testStopLinkDown(r *run) {
 	if r.SetLink == nil {
+		r.cannot("a wire that is taken off")
 		return
 	}
 	tx := r.pool(mbuf.Config{})
@@ -175,6 +176,7 @@ func testWrongState(r *run) {
 
 func testLink(r *run) {
 	if r.SetLink == nil {
+		r.cannot("a wire that is taken off")
 		return
 	}
 	r.startBoth(nic.Config{})
@@ -216,6 +218,7 @@ func testLink(r *run) {
 // testRemoval pulls B's card out with frames everywhere.
 func testRemoval(r *run) {
 	if r.Remove == nil {
+		r.cannot("a card that is pulled out")
 		return
 	}
 	tx, rx := r.pool(mbuf.Config{}), r.pool(mbuf.Config{})
@@ -267,6 +270,7 @@ func testRemoval(r *run) {
 // testRemovalWakes has somebody asleep on both queues of a card that is pulled out.
 func testRemovalWakes(r *run) {
 	if r.Remove == nil {
+		r.cannot("a card that is pulled out")
 		return
 	}
 	r.startBoth(nic.Config{})
