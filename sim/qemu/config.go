@@ -121,14 +121,19 @@ func (f *Function) follow() {
 		return v
 	}
 	f.bars.follow(get)
+	// Everything is read before the lock is taken: an access may make the card interrupt, and that takes the lock, too.
+	var msixControl uint16
+	var fresh msi
+	if f.caps.msix != 0 {
+		msixControl = uint16(get(f.caps.msix+2, 2))
+	}
+	if f.caps.msi != 0 {
+		fresh = readMSI(f.caps.msi, get)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if p := f.caps.msix; p != 0 {
-		f.msix.control(uint16(get(p+2, 2)), f.m.irqs.message)
-	}
-	if p := f.caps.msi; p != 0 {
-		f.msi.follow(p, get, f.m.irqs.message)
-	}
+	f.msix.control(msixControl, f.m.irqs.message)
+	f.msi.replace(fresh, f.m.irqs.message)
 }
 
 // msi is the one message of MSI, from the capability (§6.8.1).
@@ -140,7 +145,8 @@ type msi struct {
 	data                uint32
 }
 
-func (s *msi) follow(p int, get func(off, size int) uint32, send func(addr uint64, data uint32)) {
+// readMSI reads the capability at p.
+func readMSI(p int, get func(off, size int) uint32) (s msi) {
 	control := get(p+2, 2)
 	s.on, s.maskable = control&1 != 0, control&(1<<8) != 0
 	s.addr = uint64(get(p+4, 4))
@@ -152,9 +158,13 @@ func (s *msi) follow(p int, get func(off, size int) uint32, send func(addr uint6
 	s.data = get(data, 2)
 	s.masked = s.maskable && get(data+4, 4)&1 != 0
 	s.pendingOff = data + 8 - p
-	if !s.on {
-		s.pending = false
-	}
+	return s
+}
+
+// replace takes what the capability says now; what waits goes on waiting, or is sent.
+func (s *msi) replace(now msi, send func(addr uint64, data uint32)) {
+	now.pending = s.pending && now.on
+	*s = now
 	s.flush(send)
 }
 

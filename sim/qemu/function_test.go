@@ -251,6 +251,31 @@ func TestACardThatIsUnpluggedLetsGoOfTheBusAndOfItsPin(t *testing.T) {
 	require.Len(t, r.test.Interrupts(), 2)
 }
 
+func TestACardMayInterruptDuringAnAccessToItsConfiguration(t *testing.T) {
+	r := newRig(t)
+	r.write(t, reg.EIMS, lsc)
+	// What is due is done at the next access, whichever that is, and the interrupt that comes of it is carried by the goroutine
+	// that made the access.
+	eager := &eagerCard{Card: r.card, f: r.f}
+	r.f.card = eager
+	require.NoError(t, r.proxy.WriteConfig(4, 2, 3))
+	require.NotZero(t, eager.n)
+	require.NotZero(t, r.f.Counts().Interrupts)
+}
+
+// eagerCard interrupts whenever its configuration space is looked at.
+type eagerCard struct {
+	Card
+	f *Function
+	n int
+}
+
+func (c *eagerCard) ReadConfig(off, size int) (uint32, error) {
+	c.n++
+	c.f.interrupt(0)
+	return c.Card.ReadConfig(off, size)
+}
+
 // fakeCard has a configuration space, and nothing else.
 type fakeCard struct {
 	Card
