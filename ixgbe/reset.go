@@ -248,7 +248,7 @@ func (p *Port) stopBusMaster() error {
 	if err := pci.SetBusMaster(p.fn, false); err != nil {
 		return err
 	}
-	if v, err := p.fn.ReadConfig(pci.ConfigVendor, 2); err != nil || v != vendorIntel {
+	if ok, err := p.answers(); !ok {
 		return errors.Join(err, fmt.Errorf("%s: configuration space does not answer: nobody knows whether DMA has ended", p.fn.Name()))
 	}
 	p.enabled = false

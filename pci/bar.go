@@ -47,6 +47,7 @@ const (
 	ConfigVendor  = 0x00
 	ConfigDevice  = 0x02
 	ConfigCommand = 0x04
+	ConfigClass   = 0x08 // revision, and the class in the upper 3 bytes
 
 	CommandMemory    = 1 << 1
 	CommandBusMaster = 1 << 2
