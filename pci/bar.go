@@ -3,6 +3,16 @@
 //
 // This is the seam: [Function] and [BAR] are what drivers are written against, whatever stands behind them, a real card or
 // a software one. [MapBAR] serves registers that lie in memory.
+//
+// A [Host] lists the functions of a machine, says who uses them, and binds them to the driver that hands them out. An [Opener]
+// then opens them:
+//
+//	by VFIO      the IOMMU keeps the device to what the vtop.Space maps; interrupts are eventfds
+//	             (Documentation/driver-api/vfio.rst, include/uapi/linux/vfio.h in the kernel)
+//	by sysfs     where there is no IOMMU: resource0 is mapped, a timer stands in for interrupts, and a guardian process
+//	             ends the device's DMA should this one die (package guardian)
+//
+// Registers may go away at any time, with the card. They read as all ones then, and [GoneNotifier] tells: see [GuardedBAR].
 package pci
 
 import (
