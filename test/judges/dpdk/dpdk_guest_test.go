@@ -3,6 +3,7 @@
 package dpdk
 
 import (
+	"slices"
 	"testing"
 
 	"bare.wire/test/guest"
@@ -12,22 +13,39 @@ import (
 func TestGuestTestpmd(t *testing.T) {
 	guest.Run(t, machine(t, "tap:"+tapName), func(t *testing.T) {
 		b := start(t, 1)
-		t.Log(b.Since(0))
 		for _, c := range checks {
 			t.Run(c.name, func(t *testing.T) {
-				if err := c.run(b); err != nil {
+				if err := c.judge(b); err != nil {
 					t.Error(err)
 				}
 			})
 		}
-		t.Run("misuse", func(t *testing.T) {
-			all, err := b.misuse(0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, m := range all {
-				t.Error(m)
-			}
-		})
+		t.Run("no misuse", func(t *testing.T) { noMisuse(t, b, 0) })
+		t.Run("faults are noticed", func(t *testing.T) { faultsAreNoticed(t, b) })
 	})
+}
+
+// tolerated is what DPDK's driver does although the datasheet forbids it: the card records it rightly, and that it does no harm
+// here is said with it.
+var tolerated = []struct{ kind, why string }{
+	{"MaskWrittenZero", "the driver writes the mask it keeps to EIMS even when nothing is in it; that changes nothing, as the card says"},
+	{"HeadWrittenEnabled", "the driver writes 0 to the head of a ring that it has just enabled, where 0 already is (§8.2.3.8.4 wants it before)"},
+	{"FixedBits", "the driver prepares RDRXCTL only when it uses RSC; the bits concern RSC and FCoE, neither of which is on (§4.6.7)"},
+}
+
+// noMisuse fails for everything that the card has recorded and that is not tolerated.
+func noMisuse(t *testing.T, b *bench, card int) {
+	t.Helper()
+	all, err := b.misuse(card)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all {
+		i := slices.IndexFunc(tolerated, func(x struct{ kind, why string }) bool { return x.kind == m.Kind })
+		if i < 0 {
+			t.Errorf("card %d: %s", card, m.Text)
+			continue
+		}
+		t.Logf("card %d: %s\n  tolerated: %s", card, m.Text, tolerated[i].why)
+	}
 }

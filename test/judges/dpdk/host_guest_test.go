@@ -23,6 +23,7 @@ import (
 // question is what the guest asks the host for; one of the fields is set.
 type question struct {
 	Exchange *exchange
+	Settle   *exchange // one frame; what comes before it is forgotten
 	Ping     *ping
 	Control  json.RawMessage // a line for nicsim's control socket
 	Patience time.Duration   // how long to wait for what must come back
@@ -87,6 +88,8 @@ func (h *hostHalf) serve(text string) (a answer, err error) {
 	switch {
 	case q.Exchange != nil:
 		a.Sent, err = h.exchange(ctx, *q.Exchange, q.Patience)
+	case q.Settle != nil:
+		err = h.settle(ctx, *q.Settle, q.Patience)
 	case q.Ping != nil:
 		a.Sent, err = h.ping(ctx, *q.Ping, q.Patience)
 	case q.Control != nil:
@@ -118,6 +121,29 @@ func (h *hostHalf) exchange(ctx context.Context, x exchange, patience time.Durat
 		}
 	}
 	return sent, nil
+}
+
+// settle sends a frame until it comes back, and forgets what came before: what an exchange that failed has left.
+func (h *hostHalf) settle(ctx context.Context, x exchange, patience time.Duration) error {
+	steps, err := x.steps()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	frame := steps[0].send[0]
+	if err := h.packets.Send(frame); err != nil {
+		return err
+	}
+	for {
+		got, err := h.packets.Receive(ctx)
+		if err != nil {
+			return fmt.Errorf("a frame sent after everything else has not come back: %w", err)
+		}
+		if bytes.Equal(got, frame) {
+			return nil
+		}
+	}
 }
 
 // expect receives the wanted frames.
@@ -167,8 +193,23 @@ func (h *hostHalf) ping(ctx context.Context, p ping, patience time.Duration) (se
 			return sent, fmt.Errorf("echo request %d of %d bytes: %w", i, n, err)
 		}
 	}
-	h.packets.Drain()
-	return sent, nil
+	return sent, h.quiet(ctx, p.Lengths, patience)
+}
+
+// quiet takes the frames of a ping out of the way, up to the last reply.
+func (h *hostHalf) quiet(ctx context.Context, lengths []int, patience time.Duration) error {
+	last := echo(uint16(len(lengths)-1), lengths[len(lengths)-1])[4:]
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		f, err := h.packets.Receive(ctx)
+		if err != nil {
+			return fmt.Errorf("the last reply is not among the frames: %w", err)
+		}
+		if bytes.HasSuffix(bytes.TrimRight(f, "\x00"), bytes.TrimRight(last, "\x00")) {
+			return nil
+		}
+	}
 }
 
 // reply waits for the answer to an echo request: the same with type 0 and its checksum.

@@ -37,19 +37,20 @@ var sender = net.HardwareAddr{2, 0, 0, 0, 0, 9}
 
 // traffics make the frames of an exchange.
 var traffics = map[string]func(x exchange) []step{
-	"same":          same,
-	"forwarded":     forwarded,
-	"jumbo":         jumbo,
-	"checksums":     checksums,
-	"segments":      segments,
-	"tags-removed":  tagsRemoved,
-	"tags-added":    tagsAdded,
-	"addresses":     addresses,
-	"vlans":         vlans,
-	"flows":         flows,
-	"damaged-sums":  damagedSums,
-	"tagged-flows":  taggedFlows,
-	"broadcast-one": broadcastOne,
+	"same":         same,
+	"forwarded":    forwarded,
+	"jumbo":        jumbo,
+	"checksums":    checksums,
+	"segments":     segments,
+	"tags-removed": tagsRemoved,
+	"tags-added":   tagsAdded,
+	"addresses":    addresses,
+	"vlans":        vlans,
+	"flows":        flows,
+	"damaged-sums": damagedSums,
+	"answered":     answered,
+	"tagged-flows": taggedFlows,
+	"broadcast":    broadcastOne,
 }
 
 // steps makes the frames.
@@ -100,6 +101,17 @@ func plain(r *rand.Rand, dst net.HardwareAddr, length int) []byte {
 
 // lengths of frames at which something changes: the least, a cache line, RX descriptors' granularity, the most; others between.
 var lengths = []int{60, 61, 62, 63, 64, 65, 127, 128, 129, 255, 256, 511, 512, 1023, 1024, 1513, 1514}
+
+// numbered is the source address of frame i, by which whoever prints frames can be told which it was.
+func numbered(i int) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 1, byte(i >> 8), byte(i)} }
+
+// numberOf is the number of a frame with a numbered source address, or -1.
+func numberOf(a net.HardwareAddr) int {
+	if len(a) != 6 || a[3] != 1 {
+		return -1
+	}
+	return int(a[4])<<8 | int(a[5])
+}
 
 func (x exchange) rand() *rand.Rand { return rand.New(rand.NewPCG(x.Seed, 82599)) }
 
@@ -407,7 +419,7 @@ func flows(x exchange) []step {
 	r := x.rand()
 	var send [][]byte
 	for i := range x.Count {
-		send = append(send, flowOf(r, i, protocol(i)).frame(x.Port, sender, segment{payload: payload(r, 20+i)}))
+		send = append(send, flowOf(r, i, protocol(i)).frame(x.Port, numbered(i), segment{payload: payload(r, 20+i)}))
 	}
 	return windows(send, nil)
 }
@@ -417,7 +429,7 @@ func taggedFlows(x exchange) []step {
 	r := x.rand()
 	var send [][]byte
 	for i := range x.Count {
-		f := flowOf(r, i, layers.IPProtocolUDP).frame(x.Port, sender, segment{payload: payload(r, 20+i)})
+		f := flowOf(r, i, layers.IPProtocolUDP).frame(x.Port, numbered(i), segment{payload: payload(r, 20+i)})
 		send = append(send, tag(f, x.VLAN+uint16(i)))
 	}
 	return windows(send, nil)
@@ -439,12 +451,13 @@ func damage(i int) int {
 }
 
 // damagedSums are frames of which some have a wrong checksum. Nothing comes back.
-func damagedSums(x exchange) []step {
+func damagedSums(x exchange) []step { return windows(x.damaged(), nil) }
+
+func (x exchange) damaged() (send [][]byte) {
 	r := x.rand()
-	var send [][]byte
 	for i := range x.Count {
 		f := flowOf(r, i, protocol(i))
-		b := f.frame(x.Port, sender, segment{payload: payload(r, 20+r.IntN(200))})
+		b := f.frame(x.Port, numbered(i), segment{payload: payload(r, 20+r.IntN(200))})
 		switch damage(i) {
 		case damageL4:
 			spoil(b, f.l4SumAt())
@@ -453,5 +466,17 @@ func damagedSums(x exchange) []step {
 		}
 		send = append(send, b)
 	}
-	return windows(send, nil)
+	return send
+}
+
+// answered are the frames of damagedSums, which come back with right checksums (csum forwarding).
+func answered(x exchange) []step {
+	r := x.rand()
+	var send, want [][]byte
+	for i, b := range x.damaged() {
+		f := flowOf(r, i, protocol(i))
+		want = append(want, x.readdressed(f.frame(x.Port, numbered(i), segment{payload: payload(r, 20+r.IntN(200))})))
+		send = append(send, b)
+	}
+	return windows(send, want)
 }

@@ -114,7 +114,7 @@ func (s *Session) Since(mark int) string {
 
 // Until waits until the output from a mark on matches, and returns it up to the end of the match.
 func (s *Session) Until(ctx context.Context, mark int, re *regexp.Regexp) (string, error) {
-	return s.wait(ctx, mark, re.String(), func(text string) int {
+	return s.Wait(ctx, mark, re.String(), func(text string) int {
 		if at := re.FindStringIndex(text); at != nil {
 			return at[1]
 		}
@@ -124,7 +124,7 @@ func (s *Session) Until(ctx context.Context, mark int, re *regexp.Regexp) (strin
 
 // until is Until for a word.
 func (s *Session) until(ctx context.Context, mark int, word string) (string, error) {
-	return s.wait(ctx, mark, word, func(text string) int {
+	return s.Wait(ctx, mark, word, func(text string) int {
 		if at := strings.Index(text, word); at >= 0 {
 			return at + len(word)
 		}
@@ -132,7 +132,9 @@ func (s *Session) until(ctx context.Context, mark int, word string) (string, err
 	})
 }
 
-func (s *Session) wait(ctx context.Context, mark int, what string, end func(text string) int) (string, error) {
+// Wait waits until end finds, in the output from a mark on, where what is waited for ends; until then end returns -1. It returns
+// the output up to there. The word what names it in errors.
+func (s *Session) Wait(ctx context.Context, mark int, what string, end func(text string) int) (string, error) {
 	for {
 		s.mu.Lock()
 		text, more, gone := s.out.String()[mark:], s.more, s.gone
