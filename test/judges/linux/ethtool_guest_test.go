@@ -285,7 +285,7 @@ func (n nic) addVLAN(id int) (nic, error) {
 		id   int32
 		rest [24]byte
 	}
-	args.cmd, args.id = unix.ADD_VLAN_CMD, int32(id)
+	args.id = int32(id) // command 0: add
 	copy(args.dev[:], n)
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -1,0 +1,505 @@
+//go:build guest
+
+package linux
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"bare.wire/sim/nic82599"
+)
+
+// check is one way of judging the card.
+type check struct {
+	name string
+	run  func(b *bench) error
+}
+
+// checks need an interface that is up and leave it so.
+var checks = []check{
+	{"self-test", (*bench).checkSelfTest},
+	{"streams", (*bench).checkStreams},
+	{"jumbo", (*bench).checkJumbo},
+	{"VLAN", (*bench).checkVLAN},
+	{"placement", (*bench).checkPlacement},
+	{"filters", (*bench).checkFilters},
+	{"bad checksum", (*bench).checkBadChecksum},
+	{"statistics", (*bench).checkStatistics},
+	{"link", (*bench).checkLink},
+	{"module", (*bench).checkModule},
+	{"EEPROM", (*bench).checkEEPROM},
+}
+
+// checkSelfTest is the driver's own.
+func (b *bench) checkSelfTest() error {
+	if _, err := b.selfTest(); err != nil {
+		return err
+	}
+	return b.waitLink(true, b.patience)
+}
+
+// checkStreams sends a stream each way, and looks at what the offloads have made of it.
+func (b *bench) checkStreams() error {
+	before, err := b.counts()
+	if err != nil {
+		return err
+	}
+	if _, err := b.ask(question{Watch: true}); err != nil {
+		return err
+	}
+	if err := b.streamOut(b.stream); err != nil {
+		return fmt.Errorf("guest to host: %w", err)
+	}
+	if err := b.streamIn(b.stream); err != nil {
+		return fmt.Errorf("host to guest: %w", err)
+	}
+	a, err := b.ask(question{Seen: true})
+	if err != nil {
+		return err
+	}
+	after, err := b.counts()
+	if err != nil {
+		return err
+	}
+	switch s := a.Segments; {
+	case after.TxSegmented == before.TxSegmented || after.TxL4Checksums == before.TxL4Checksums || after.RxL4Good == before.RxL4Good:
+		return fmt.Errorf("no offload has been used: %+v", after)
+	case s.Largest != 1448 || 2*s.Full < s.Data:
+		return fmt.Errorf("segments are not of the size that was asked for: %+v", s)
+	case s.SameID > 0:
+		return fmt.Errorf("neighbouring segments have one IP id: %+v", s)
+	case 2*s.PushFull > s.Full:
+		return fmt.Errorf("every segment pushes: %+v", s)
+	}
+	return nil
+}
+
+func (b *bench) dial(direction byte, n uint64) (net.Conn, error) {
+	c, err := net.DialTimeout("tcp4", netip.AddrPortFrom(hostAddr, portStream).String(), b.patience)
+	if err != nil {
+		return nil, err
+	}
+	// A stream that stands still is found out sooner than at its end.
+	_ = c.SetDeadline(time.Now().Add(b.patience + time.Duration(n>>20)*2*time.Second))
+	head := binary.LittleEndian.AppendUint64([]byte{direction}, n)
+	if _, err := c.Write(head); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// streamOut sends n bytes and has the host say their SHA-256.
+func (b *bench) streamOut(n uint64) error {
+	c, err := b.dial(towardsHost, n)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(c, sum), streamBytes(n)); err != nil {
+		return err
+	}
+	return sameSum(c, sum.Sum(nil))
+}
+
+// streamIn receives n bytes and their SHA-256.
+func (b *bench) streamIn(n uint64) error {
+	c, err := b.dial(towardsGuest, n)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, io.LimitReader(c, int64(n))); err != nil {
+		return err
+	}
+	return sameSum(c, sum.Sum(nil))
+}
+
+func sameSum(c net.Conn, sum []byte) error {
+	var theirs [sha256.Size]byte
+	if _, err := io.ReadFull(c, theirs[:]); err != nil {
+		return fmt.Errorf("waiting for the SHA-256: %w", err)
+	}
+	if !bytes.Equal(theirs[:], sum) {
+		return errors.New("the SHA-256 differs")
+	}
+	return nil
+}
+
+// echo sends a UDP datagram that may not be fragmented, and expects it back.
+func (b *bench) echo(to netip.Addr, n int, patience time.Duration) error {
+	c, err := net.Dial("udp4", netip.AddrPortFrom(to, portEcho).String())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	raw, err := c.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
+	}), err); err != nil {
+		return err
+	}
+	want := make([]byte, n)
+	if _, err := io.ReadFull(streamBytes(uint64(n)), want); err != nil {
+		return err
+	}
+	if _, err := c.Write(want); err != nil {
+		return err
+	}
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	got := make([]byte, n+1)
+	k, err := c.Read(got)
+	if err != nil {
+		return fmt.Errorf("datagram of %d bytes to %v: %w", n, to, err)
+	}
+	return equal(got[:k], want)
+}
+
+// checkJumbo exchanges datagrams that fill frames of 9000 bytes.
+func (b *bench) checkJumbo() (err error) {
+	if err := b.setMTU(mtu); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.setMTU(1500), b.waitLink(true, b.patience)) }()
+	if err := b.waitLink(true, b.patience); err != nil {
+		return err
+	}
+	before, err := b.counts()
+	if err != nil {
+		return err
+	}
+	for _, n := range []int{mtu - 28, 100, 3000, mtu - 29} {
+		if err := b.eventually(b.patience/2, func() error { return b.echo(hostAddr, n, b.patience/4) }); err != nil {
+			return err
+		}
+	}
+	after, err := b.counts()
+	if err == nil && after.RxChained == before.RxChained {
+		err = errors.New("no frame took more than one buffer")
+	}
+	return err
+}
+
+// checkVLAN exchanges datagrams in a VLAN, whose tags the card puts in and takes out.
+func (b *bench) checkVLAN() error {
+	before, err := b.counts()
+	if err != nil {
+		return err
+	}
+	for _, n := range []int{1, 1000, 1472} {
+		if err := b.eventually(b.patience/2, func() error { return b.echo(vlanHost, n, b.patience/4) }); err != nil {
+			return err
+		}
+	}
+	after, err := b.counts()
+	if err == nil && (after.TxTagged == before.TxTagged || after.RxStripped == before.RxStripped) {
+		err = errors.New("the card has not put in tags and taken them out")
+	}
+	return err
+}
+
+// counters waits until a figure of the driver's has risen by want, and gives it time to rise further.
+func (b *bench) risen(figure func(map[string]uint64) uint64, before, want uint64) error {
+	var last uint64
+	err := b.eventually(b.patience, func() error {
+		s, err := b.statistics()
+		if last = figure(s) - before; err == nil && last < want {
+			err = fmt.Errorf("%d of %d frames have arrived", last, want)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	time.Sleep(100 * time.Millisecond)
+	s, err := b.statistics()
+	if last = figure(s) - before; err == nil && last != want {
+		err = fmt.Errorf("%d frames have arrived, want %d", last, want)
+	}
+	return err
+}
+
+func queuePackets(s map[string]uint64) (n uint64) {
+	for q := range 16 {
+		n += s[fmt.Sprintf("rx_queue_%d_packets", q)]
+	}
+	return n
+}
+
+// checkPlacement compares the queues that packets of many addresses come to with those that RSS should choose.
+func (b *bench) checkPlacement() error {
+	queues, err := b.channels()
+	if err != nil {
+		return err
+	}
+	if queues < 2 {
+		return fmt.Errorf("%d queues", queues)
+	}
+	table, key, err := b.indirection()
+	if err != nil {
+		return err
+	}
+	return b.retry(func() error {
+		const flows = 96
+		want, frames := make([]uint64, queues), [][]byte(nil)
+		for i := range flows {
+			from, to := netip.AddrFrom4([4]byte{10, 99, byte(i * 7), byte(i)}), netip.AddrFrom4([4]byte{10, 82, 59, 77})
+			frames = append(frames, ipv4(b.mac, [6]byte(hostMAC), from, to, 253, make([]byte, 20)))
+			x, y := from.As4(), to.As4()
+			h := toeplitz(key, append(x[:], y[:]...))
+			want[table[h%uint32(len(table))]]++
+		}
+		before, err := b.statistics()
+		if err != nil {
+			return err
+		}
+		if err := b.send(frames...); err != nil {
+			return err
+		}
+		if err := b.risen(queuePackets, queuePackets(before), flows); err != nil {
+			return err
+		}
+		after, err := b.statistics()
+		got := make([]uint64, queues)
+		for q := range got {
+			name := fmt.Sprintf("rx_queue_%d_packets", q)
+			got[q] = after[name] - before[name]
+		}
+		if err == nil && !slices.Equal(got, want) {
+			err = fmt.Errorf("packets came to queues %v, want %v", got, want)
+		}
+		return err
+	})
+}
+
+// retry gives a check that somebody else's frame can disturb three tries.
+func (b *bench) retry(f func() error) (err error) {
+	for range 3 {
+		if err = f(); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// checkFilters has a group that is joined let in, and kept out what is for others: another group, another station, another
+// VLAN.
+func (b *bench) checkFilters() error {
+	group := netip.MustParseAddr("239.1.2.3")
+	device, err := net.InterfaceByName(string(b.nic))
+	if err != nil {
+		return err
+	}
+	c, err := net.ListenMulticastUDP("udp4", device, net.UDPAddrFromAddrPort(netip.AddrPortFrom(group, 6000)))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	time.Sleep(50 * time.Millisecond) // the membership reports
+	from := netip.AddrPortFrom(hostAddr, 6000)
+	joined := ipv4([6]byte{1, 0, 0x5e, 1, 2, 3}, [6]byte(hostMAC), hostAddr, group, 17, udp(from, netip.AddrPortFrom(group, 6000), []byte("joined"), 0))
+	if err := b.send(joined); err != nil {
+		return err
+	}
+	_ = c.SetReadDeadline(time.Now().Add(b.patience))
+	got := make([]byte, 100)
+	n, err := c.Read(got)
+	if err != nil {
+		return fmt.Errorf("the group that was joined: %w", err)
+	}
+	if err := equal(got[:n], []byte("joined")); err != nil {
+		return err
+	}
+	return b.retry(func() error {
+		neighbour := b.mac
+		neighbour[5] ^= 1
+		tagged := ipv4(b.mac, [6]byte(hostMAC), hostAddr, guestAddr, 253, nil)
+		tagged = append(append(append([]byte{}, tagged[:12]...), 0x81, 0, 0x01, 0x24), tagged[12:]...)
+		before, err := b.statistics()
+		if err != nil {
+			return err
+		}
+		err = b.send(
+			ipv4([6]byte{1, 0, 0x5e, 9, 9, 9}, [6]byte(hostMAC), hostAddr, netip.MustParseAddr("239.9.9.9"), 253, nil),
+			ipv4(neighbour, [6]byte(hostMAC), hostAddr, guestAddr, 253, nil), tagged)
+		if err != nil {
+			return err
+		}
+		if err := b.risen(queuePackets, queuePackets(before), 0); err != nil {
+			return fmt.Errorf("three frames for others were sent: %w", err)
+		}
+		return nil
+	})
+}
+
+// checkBadChecksum sends a datagram with a wrong checksum and then a good one, of which the kernel may only give the good
+// one; and a TCP segment with a wrong checksum, which the driver has to count. (It does not believe the card where it calls
+// a UDP checksum bad, for an erratum's sake.)
+func (b *bench) checkBadChecksum() error {
+	const port = 6001
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{Port: port})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	before, err := b.statistics()
+	if err != nil {
+		return err
+	}
+	from, to := netip.AddrPortFrom(hostAddr, port), netip.AddrPortFrom(guestAddr, port)
+	mac := [6]byte(hostMAC)
+	segment := make([]byte, 20) // its checksum field is 0
+	binary.BigEndian.PutUint16(segment[2:], port)
+	segment[12], segment[13] = 0x50, 0x02
+	if err := b.send(
+		ipv4(b.mac, mac, hostAddr, guestAddr, 6, segment),
+		ipv4(b.mac, mac, hostAddr, guestAddr, 17, udp(from, to, []byte("bad"), 1)),
+		ipv4(b.mac, mac, hostAddr, guestAddr, 17, udp(from, to, []byte("good"), 0))); err != nil {
+		return err
+	}
+	_ = c.SetReadDeadline(time.Now().Add(b.patience))
+	got := make([]byte, 100)
+	n, err := c.Read(got)
+	if err != nil {
+		return err
+	}
+	if err := equal(got[:n], []byte("good")); err != nil {
+		return fmt.Errorf("received %q: %w", got[:n], err)
+	}
+	after, err := b.statistics()
+	if n := after["rx_csum_offload_errors"] - before["rx_csum_offload_errors"]; err == nil && n != 1 {
+		err = fmt.Errorf("the driver has counted %d bad checksums, want 1", n)
+	}
+	return err
+}
+
+// checkStatistics compares what the driver says of the MAC's counters with what the card has done.
+func (b *bench) checkStatistics() error {
+	return b.retry(func() error {
+		s0, err := b.statistics()
+		if err != nil {
+			return err
+		}
+		c0, err := b.counts()
+		if err != nil {
+			return err
+		}
+		mac := [6]byte(hostMAC)
+		for _, n := range []int{10, 200, 500, 1000, 1400} {
+			if err := b.send(ipv4(b.mac, mac, hostAddr, guestAddr, 253, make([]byte, n)),
+				ipv4([6]byte{255, 255, 255, 255, 255, 255}, mac, hostAddr, netip.MustParseAddr("10.82.59.255"), 253, make([]byte, n)),
+				ipv4([6]byte{1, 0, 0x5e, 0, 0, 1}, mac, hostAddr, netip.MustParseAddr("224.0.0.1"), 253, make([]byte, n))); err != nil {
+				return err
+			}
+			if err := b.echo(hostAddr, n, b.patience); err != nil {
+				return err
+			}
+		}
+		c1, err := b.counts()
+		if err != nil {
+			return err
+		}
+		s1, err := b.statistics()
+		if err != nil {
+			return err
+		}
+		return compareCounts(s0, s1, c0, c1)
+	})
+}
+
+// compareCounts compares two differences.
+func compareCounts(s0, s1 map[string]uint64, c0, c1 nic82599.Counts) error {
+	var bad []error
+	for _, x := range []struct {
+		name string
+		of   func(c nic82599.Counts) uint64
+	}{
+		{"rx_pkts_nic", func(c nic82599.Counts) uint64 { return c.RxFrames }},
+		{"rx_bytes_nic", func(c nic82599.Counts) uint64 { return c.RxBytes }},
+		{"tx_pkts_nic", func(c nic82599.Counts) uint64 { return c.TxFrames - c.PauseSent }},
+		{"tx_bytes_nic", func(c nic82599.Counts) uint64 { return c.TxBytes - 64*c.PauseSent }},
+		{"broadcast", func(c nic82599.Counts) uint64 { return c.RxBroadcast }},
+		{"multicast", func(c nic82599.Counts) uint64 { return c.RxMulticast }},
+		{"rx_queues", func(c nic82599.Counts) (n uint64) {
+			for _, k := range c.RxQueue {
+				n += k
+			}
+			return n
+		}},
+	} {
+		got, want := s1[x.name]-s0[x.name], x.of(c1)-x.of(c0)
+		if x.name == "rx_queues" {
+			got = queuePackets(s1) - queuePackets(s0)
+		}
+		if got != want {
+			bad = append(bad, fmt.Errorf("%s has risen by %d, the card counted %d", x.name, got, want))
+		}
+	}
+	return errors.Join(bad...)
+}
+
+// checkLink pulls the cable and plugs it in again.
+func (b *bench) checkLink() (err error) {
+	if err := b.cable(false); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.cable(true)) }()
+	if err := b.waitLink(false, b.patience); err != nil {
+		return err
+	}
+	if err := b.cable(true); err != nil {
+		return err
+	}
+	if err := b.waitLink(true, b.patience); err != nil {
+		return err
+	}
+	return b.eventually(b.patience, func() error { return b.echo(hostAddr, 100, b.patience/4) })
+}
+
+// checkModule reads what the SFP+ says of itself.
+func (b *bench) checkModule() error {
+	page, err := b.module(64)
+	if err != nil {
+		return err
+	}
+	if page[0] != 3 || page[3] != 0x10 || string(page[20:28]) != "Barewire" {
+		return fmt.Errorf("the module says % x", page)
+	}
+	return nil
+}
+
+// checkEEPROM writes a word of the EEPROM, reads it, and puts back what was there.
+func (b *bench) checkEEPROM() error {
+	const at = 0x800 // bytes; no section is there
+	old, err := b.eeprom(at, 4)
+	if err != nil {
+		return err
+	}
+	for _, want := range [][]byte{{0x12, 0x34, 0x56, 0x78}, bytes.Clone(old)} {
+		if err := b.setEEPROM(at, want); err != nil {
+			return err
+		}
+		got, err := b.eeprom(at, 4)
+		if err != nil {
+			return err
+		}
+		if err := equal(got, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}

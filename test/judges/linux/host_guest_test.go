@@ -1,0 +1,256 @@
+//go:build guest
+
+package linux
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"bare.wire/test/guest"
+	"bare.wire/test/judges/internal/netns"
+)
+
+const (
+	tapName = "tap0"
+	mtu     = 9000
+)
+
+// Addresses: of the host's kernel, of the guest's, and of those in the VLAN, where the host is played by a responder.
+var (
+	hostAddr  = netip.MustParseAddr("10.82.59.1")
+	guestAddr = netip.MustParseAddr("10.82.59.2")
+	vlanHost  = netip.MustParseAddr("10.82.60.1")
+	vlanGuest = netip.MustParseAddr("10.82.60.2")
+	hostMAC   = net.HardwareAddr{2, 0, 0, 0, 0, 0x59}
+)
+
+// Ports of the host's servers.
+const (
+	portStream = 5001
+	portEcho   = 5002
+)
+
+// question is what the guest asks the host for; one of the fields is set.
+type question struct {
+	Control json.RawMessage `json:",omitempty"` // a line for nicsim's control socket
+	Frames  [][]byte        `json:",omitempty"` // to be sent as they are
+	Watch   bool            `json:",omitempty"` // look at the TCP segments from here on
+	Seen    bool            `json:",omitempty"` // and say what they were
+}
+
+// answer is what the host says.
+type answer struct {
+	Fault    string
+	Control  json.RawMessage
+	Segments segments
+}
+
+// hostHalf is the peer behind the card's wire.
+type hostHalf struct {
+	ns      *netns.Namespace
+	packets *netns.Socket
+	control string
+	conn    net.Conn
+	lines   *bufio.Reader
+
+	mu       sync.Mutex
+	segments segments
+}
+
+// newHost makes a network with a TAP interface and servers in it.
+func newHost(t *testing.T) *hostHalf {
+	t.Helper()
+	ns, err := netns.New()
+	require.NoError(t, err)
+	t.Cleanup(ns.Close)
+	require.NoError(t, ns.AddTAP(tapName, hostMAC, mtu))
+	require.NoError(t, ns.SetAddress(tapName, netip.PrefixFrom(hostAddr, 24)))
+	packets, err := ns.Packets(tapName)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = packets.Close() })
+	h := &hostHalf{ns: ns, packets: packets, control: filepath.Join(t.TempDir(), "control")}
+	require.NoError(t, ns.Do(func() error {
+		streams, err := net.Listen("tcp4", fmt.Sprintf(":%d", portStream))
+		if err != nil {
+			return err
+		}
+		echo, err := net.ListenPacket("udp4", fmt.Sprintf(":%d", portEcho))
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = streams.Close(); _ = echo.Close() })
+		go serveStreams(streams)
+		go serveEcho(echo)
+		return nil
+	}))
+	go h.respond(t.Context())
+	return h
+}
+
+// machine is the guest: Debian's generic kernel with ixgbe, and a card whose wire ends at the host's TAP interface. words go
+// to the kernel.
+func machine(t *testing.T, m guest.Machine) guest.Machine {
+	t.Helper()
+	m.Kernel, m.ShareRAM = guest.Generic, true
+	m.Modules = append(m.Modules, "ixgbe", "8021q")
+	if m.Timeout == 0 {
+		m.Timeout = 8 * time.Minute
+	}
+	if guest.Inside() {
+		return m
+	}
+	h := newHost(t)
+	m.Answer = h.answer
+	m.Wrap = append(h.ns.Enter(), guest.Nicsim(t), "qemu", "--wire", "tap:"+tapName, "--control", h.control, "--")
+	return m
+}
+
+// answer serves guest.Ask.
+func (h *hostHalf) answer(text string) string {
+	a, err := h.serve(text)
+	if err != nil {
+		a.Fault = err.Error()
+	}
+	b, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Sprintf(`{"Fault":%q}`, err)
+	}
+	return string(b)
+}
+
+func (h *hostHalf) serve(text string) (a answer, err error) {
+	var q question
+	if err := json.Unmarshal([]byte(text), &q); err != nil {
+		return a, err
+	}
+	switch {
+	case q.Control != nil:
+		a.Control, err = h.ask(q.Control)
+	case q.Frames != nil:
+		for _, f := range q.Frames {
+			if err = h.packets.Send(f); err != nil {
+				break
+			}
+		}
+	case q.Watch:
+		h.mu.Lock()
+		h.segments = segments{}
+		h.mu.Unlock()
+	case q.Seen:
+		h.mu.Lock()
+		a.Segments = h.segments
+		h.mu.Unlock()
+	default:
+		err = fmt.Errorf("nothing is asked for: %s", text)
+	}
+	return a, err
+}
+
+// ask puts a line to nicsim.
+func (h *hostHalf) ask(line json.RawMessage) (json.RawMessage, error) {
+	if h.conn == nil {
+		conn, err := net.DialTimeout("unix", h.control, 10*time.Second)
+		if err != nil {
+			return nil, err
+		}
+		h.conn, h.lines = conn, bufio.NewReader(conn)
+	}
+	if _, err := h.conn.Write(append(bytes.TrimSpace(line), '\n')); err != nil {
+		return nil, err
+	}
+	return h.lines.ReadBytes('\n')
+}
+
+// A stream connection begins with its direction and length; after the bytes, which both sides make from the length, comes
+// the SHA-256 of what the server has received or sent.
+const (
+	towardsHost  = 0
+	towardsGuest = 1
+	streamHeader = 9
+)
+
+// streamBytes are the bytes of a stream of n.
+func streamBytes(n uint64) io.Reader {
+	var seed [32]byte
+	binary.LittleEndian.PutUint64(seed[:], n)
+	return io.LimitReader(rand.NewChaCha8(seed), int64(n))
+}
+
+func serveStreams(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(3 * time.Minute))
+			_ = serveStream(c)
+		}()
+	}
+}
+
+func serveStream(c net.Conn) error {
+	var head [streamHeader]byte
+	if _, err := io.ReadFull(c, head[:]); err != nil {
+		return err
+	}
+	n, sum := binary.LittleEndian.Uint64(head[1:]), sha256.New()
+	var err error
+	if head[0] == towardsHost {
+		_, err = io.Copy(sum, io.LimitReader(c, int64(n)))
+	} else {
+		_, err = io.Copy(io.MultiWriter(c, sum), streamBytes(n))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = c.Write(sum.Sum(nil))
+	return err
+}
+
+func serveEcho(c net.PacketConn) {
+	b := make([]byte, 64<<10)
+	for {
+		n, from, err := c.ReadFrom(b)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			_, _ = c.WriteTo(b[:n], from)
+		}
+	}
+}
+
+// respond plays the host in the VLAN and looks at the segments of TCP streams.
+func (h *hostHalf) respond(ctx context.Context) {
+	for {
+		f, err := h.packets.Receive(ctx)
+		if err != nil {
+			return
+		}
+		if r := vlanReply(f); r != nil {
+			_ = h.packets.Send(r)
+			continue
+		}
+		h.mu.Lock()
+		h.segments.look(f)
+		h.mu.Unlock()
+	}
+}

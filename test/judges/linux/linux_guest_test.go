@@ -1,0 +1,152 @@
+//go:build guest
+
+package linux
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"bare.wire/test/guest"
+)
+
+// full says whether everything is run, or what is enough before a change goes in.
+func full() bool { return os.Getenv("BAREWIRE_FULL") != "" }
+
+// TestGuestIxgbe is everything in one guest, which is booted twice: first with MSI-X, several queues and VT-d, and then
+// with a pin.
+func TestGuestIxgbe(t *testing.T) { judge(t, guest.Machine{IOMMU: true, CPUs: 2}) }
+
+// TestGuestIxgbeWithoutIOMMU is the same on physical addresses; it takes BAREWIRE_FULL to be more than a boot.
+func TestGuestIxgbeWithoutIOMMU(t *testing.T) { judge(t, guest.Machine{}) }
+
+func judge(t *testing.T, m guest.Machine) {
+	iommu, queues := m.IOMMU, max(1, m.CPUs)
+	m.Restarts = 1
+	m.Files = map[string]string{}
+	if full() && !guest.Inside() {
+		m.Files["/full"] = os.DevNull
+	}
+	guest.Run(t, machine(t, m), func(t *testing.T) {
+		_, err := os.Stat("/full")
+		everything := err == nil
+		b := start(t)
+		if guest.Start() == 1 {
+			// A card that was in use is met again by a kernel that knows nothing of it.
+			if err := b.streamOut(1 << 20); err != nil {
+				t.Fatal(err)
+			}
+			if err := guest.Restart(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list := checks
+		if !iommu && !everything {
+			list = checks[:1]
+		}
+		for _, c := range list {
+			if c.name == "placement" && queues == 1 {
+				continue
+			}
+			t.Run(c.name, func(t *testing.T) { b.judge(t, c) })
+		}
+		rounds := 3
+		if everything {
+			rounds = 20
+		}
+		t.Run("reload", func(t *testing.T) {
+			for i := range rounds {
+				if err := errors.Join(b.reload(), b.streamIn(100_000)); err != nil {
+					t.Fatalf("round %d: %v", i, err)
+				}
+			}
+			b.noMisuse(t, nil)
+		})
+		t.Run("pin", func(t *testing.T) {
+			if err := b.usePin(); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range []check{checks[0], checks[1]} {
+				t.Run(c.name, func(t *testing.T) { b.judge(t, c) })
+			}
+		})
+	})
+}
+
+// judge runs a check and looks for misuse after it.
+func (b *bench) judge(t *testing.T, c check) {
+	begun := time.Now()
+	if err := c.run(b); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%v", time.Since(begun).Round(time.Millisecond))
+	on := tolerated
+	if c.name == "self-test" {
+		on = onPurpose
+	}
+	b.noMisuse(t, on)
+}
+
+// usePin has the driver use INTx: MSI is forbidden for the device, and the driver loaded again.
+func (b *bench) usePin() error {
+	if err := guest.UnloadModule("ixgbe"); err != nil {
+		return err
+	}
+	if err := os.WriteFile("/sys/bus/pci/devices/"+cardAddress+"/msi_bus", []byte("0"), 0); err != nil {
+		return err
+	}
+	if err := errors.Join(guest.LoadModule("ixgbe"), b.find()); err != nil {
+		return err
+	}
+	text, err := os.ReadFile("/proc/interrupts")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, string(b.nic)) {
+			if !strings.Contains(line, "IO-APIC") {
+				return errors.New("the card's interrupt is no pin's: " + line)
+			}
+			return nil
+		}
+	}
+	return errors.New("the card has no interrupt:\n" + string(text))
+}
+
+// tolerated is what the card takes amiss, or does not have, and the driver does all the same.
+var tolerated = map[string]string{
+	"Unsupported FDIRCTRL": "the flow director, which the driver turns on with several queues; without it RSS chooses the queue",
+	"Unsupported ETQF":     "the filter for time stamps",
+	"CounterOrder":         "the driver reads its statistics from two places without a lock",
+}
+
+// onPurpose is what the self-test does to see how the card takes it, besides. It writes patterns into registers of rings
+// and enables queues that have none; its own rings are set up by a shorter way than the datasheet's.
+var onPurpose = map[string]string{
+	"ReadOnlyWrite": "STATUS is written to see that it stays", "RingLength": "patterns", "RingUnaligned": "patterns",
+	"TailBeforeEnable": "patterns", "TailBeyondRing": "patterns", "EnableNotEmpty": "patterns", "RXENBeforeRings": "patterns",
+	"InterruptUnmapped": "EICS without IVAR", "RXENWithoutSECRX": "its rings", "CRCStripMismatch": "its rings",
+	"FixedBits": "its rings", "RelaxedOrderLeft": "its rings", "NoSnoopLeft": "its rings", "BufferSizeZero": "patterns", "Unsupported SRRCTL": "patterns",
+}
+
+// noMisuse fails the test for all misuse but what is tolerated, and what a second list has.
+func (b *bench) noMisuse(t *testing.T, also map[string]string) {
+	t.Helper()
+	all, err := b.misuse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all {
+		name := m.Kind
+		if name == "Unsupported" {
+			register, _, _ := strings.Cut(m.Detail, " ")
+			register, _, _ = strings.Cut(register, "(")
+			name += " " + register
+		}
+		if tolerated[name] == "" && also[name] == "" {
+			t.Errorf("misuse: %s", m.Text)
+		}
+	}
+}
