@@ -40,9 +40,21 @@ func TestMain(m *testing.M) {
 func nicsim(t *testing.T, args ...string) (status int, out, log string) {
 	t.Helper()
 	t.Setenv(qemutest.Env, "1")
-	var o, l bytes.Buffer
+	var o, l sharedBuffer
 	status = (&app{out: &o, log: &l}).main(t.Context(), args)
-	return status, o.String(), l.String()
+	return status, o.b.String(), l.b.String()
+}
+
+// sharedBuffer is written by QEMU and by us, as standard error is.
+type sharedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *sharedBuffer) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
 }
 
 // fake is what stands behind -- for a QEMU of the behaviour.
