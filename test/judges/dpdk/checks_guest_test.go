@@ -184,7 +184,7 @@ func checkLink(b *bench) error {
 }
 
 func checkRestart(b *bench) error {
-	for i := range times(3, 10) {
+	for i := range times(2, 10) {
 		if err := b.reconfigure(); err != nil {
 			return fmt.Errorf("time %d: %w", i, err)
 		}

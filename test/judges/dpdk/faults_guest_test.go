@@ -6,63 +6,47 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"testing"
 
 	"bare.wire/test/judges/internal/faulttable"
 )
 
-// expectations say by which check each fault of the card has to be noticed (nic82599.FaultNames). Those marked quick are tried in
-// every run, the others when everything is.
-var expectations = []struct {
-	check string
-	quick []string
-	more  []string
-}{
-	{"io forwarding", []string{"rx-byte-64"}, []string{"tx-byte-64", "rx-length", "no-dd", "no-rx-dd", "no-tx-dd", "no-link"}},
-	{"jumbo frames", nil, []string{"rx-jumbo"}},
-	{"counts", []string{"clear-on-read"}, []string{"count-twice", "queue-count-twice"}},
-	{"rss", []string{"rss-queue"}, []string{"rss-hash"}},
-	{"rx checksums", []string{"rx-checksum-flag"}, []string{"rx-checksum-lost"}},
-	{"tx checksums", []string{"tx-checksum"}, []string{"tx-ip-checksum"}},
-	{"tso", []string{"tso-segment-size", "tso-ip-id"}, []string{"tso-flags"}},
-	{"vlan tag in the descriptor", []string{"vlan-byte-order"}, nil},
-	{"vlan insert", nil, []string{"vlan-no-insert"}},
-	{"vlan filter", nil, []string{"vlan-filter-open", "vfta-bit"}},
-	{"address filters", []string{"mta-bit"}, []string{"address-bit"}},
-	{"loopback", nil, []string{"no-loopback"}},
-	{"link", nil, []string{"no-lsc"}},
+// expectation says that a check has to notice faults of the card (nic82599.FaultNames): quick ones are tried in every run, the
+// others when everything is.
+type expectation struct{ quick, more []string }
+
+var expectations = map[string]expectation{
+	"io forwarding":              {[]string{"rx-byte-64"}, []string{"tx-byte-64", "rx-length", "no-dd", "no-rx-dd", "no-tx-dd", "no-link"}},
+	"jumbo frames":               {nil, []string{"rx-jumbo"}},
+	"counts":                     {[]string{"clear-on-read"}, []string{"count-twice", "queue-count-twice"}},
+	"rss":                        {[]string{"rss-queue"}, []string{"rss-hash"}},
+	"rx checksums":               {[]string{"rx-checksum-flag"}, []string{"rx-checksum-lost"}},
+	"tx checksums":               {[]string{"tx-checksum"}, []string{"tx-ip-checksum"}},
+	"tso":                        {[]string{"tso-segment-size", "tso-ip-id"}, []string{"tso-flags"}},
+	"vlan tag in the descriptor": {[]string{"vlan-byte-order"}, nil},
+	"vlan insert":                {nil, []string{"vlan-no-insert"}},
+	"vlan filter":                {nil, []string{"vlan-filter-open", "vfta-bit"}},
+	"address filters":            {[]string{"mta-bit"}, []string{"address-bit"}},
+	"loopback":                   {nil, []string{"no-loopback"}},
+	"link":                       {nil, []string{"no-lsc"}},
 }
 
-// faultsAreNoticed puts faults into the card, one after the other.
-func faultsAreNoticed(t *testing.T, b *bench) {
-	var table faulttable.Table
-	for _, e := range expectations {
-		faults := e.quick
-		if full {
-			faults = slices.Concat(e.quick, e.more)
-		}
-		if len(faults) == 0 {
-			continue
-		}
-		i := slices.IndexFunc(checks, func(c check) bool { return c.name == e.check })
-		if i < 0 {
-			t.Fatalf("there is no check %q", e.check)
-		}
-		if err := b.tryFaults(checks[i], faults, &table); err != nil {
-			t.Fatalf("%s: %v", e.check, err)
-		}
+// faults are those that are tried in this run.
+func (e expectation) faults() []string {
+	if full {
+		return slices.Concat(e.quick, e.more)
 	}
-	t.Log(table.Text("DPDK"))
-	for _, f := range table.Unnoticed() {
-		t.Errorf("DPDK does not notice the fault %s", f)
-	}
+	return e.quick
 }
 
-// tryFaults runs a check with each of some faults in the card. The error is that the card or testpmd did not recover.
-func (b *bench) tryFaults(c check, faults []string, table *faulttable.Table) error {
-	faulted := c
-	faulted.run = func(b *bench) (err error) {
-		for _, f := range faults {
+// judgeWithFaults runs a check on a good card, where it must pass, and then with each of the faults in the card that it has to
+// notice. What it says of them is written into the table. The error is that of the good card, or that testpmd did not recover.
+func (c check) judgeWithFaults(b *bench, table *faulttable.Table) error {
+	both := c
+	both.run = func(b *bench) error {
+		if err := c.run(b); err != nil {
+			return err
+		}
+		for _, f := range expectations[c.name].faults() {
 			if err := b.fault(0, f); err != nil {
 				return err
 			}
@@ -76,7 +60,7 @@ func (b *bench) tryFaults(c check, faults []string, table *faulttable.Table) err
 		}
 		return nil
 	}
-	return faulted.judge(b)
+	return both.judge(b)
 }
 
 // recover brings everything to rest: the cable is in, no frame is under way, and one sent now comes back.
