@@ -2889,6 +2889,87 @@ const FCOEPTC uint32 = 0x08784
 // FCOEDWTC is at 08788. RC FCoE words sent.
 const FCOEDWTC uint32 = 0x08788
 
+// LSECTXUT is at 08A3C. RC LinkSec: packets sent untagged.
+const LSECTXUT uint32 = 0x08A3C
+
+// LSECTXPKTE is at 08A40. RC LinkSec: packets sent encrypted.
+const LSECTXPKTE uint32 = 0x08A40
+
+// LSECTXPKTP is at 08A44. RC LinkSec: packets sent protected.
+const LSECTXPKTP uint32 = 0x08A44
+
+// LSECTXOCTE is at 08A48. RC LinkSec: bytes sent encrypted.
+const LSECTXOCTE uint32 = 0x08A48
+
+// LSECTXOCTP is at 08A4C. RC LinkSec: bytes sent protected.
+const LSECTXOCTP uint32 = 0x08A4C
+
+// LSECRXUT is at 08F40. RC LinkSec: packets received untagged.
+const LSECRXUT uint32 = 0x08F40
+
+// LSECRXOCTD is at 08F44. RC LinkSec: bytes received and decrypted.
+const LSECRXOCTD uint32 = 0x08F44
+
+// LSECRXOCTV is at 08F48. RC LinkSec: bytes received and validated.
+const LSECRXOCTV uint32 = 0x08F48
+
+// LSECRXBAD is at 08F4C. RC LinkSec: packets received with a bad tag.
+const LSECRXBAD uint32 = 0x08F4C
+
+// LSECRXNOSCI is at 08F50. RC LinkSec: packets received without a channel identifier.
+const LSECRXNOSCI uint32 = 0x08F50
+
+// LSECRXUNSCI is at 08F54. RC LinkSec: packets received with an unknown channel identifier.
+const LSECRXUNSCI uint32 = 0x08F54
+
+// LSECRXUNCH is at 08F58. RC LinkSec: packets received unchecked.
+const LSECRXUNCH uint32 = 0x08F58
+
+// LSECRXDELAY is at 08F5C. RC LinkSec: packets received late, and taken.
+const LSECRXDELAY uint32 = 0x08F5C
+
+// LSECRXLATE is at 08F60. RC LinkSec: packets received too late.
+const LSECRXLATE uint32 = 0x08F60
+
+// LSECRXOK is at 08F64 + 4·n for n<2. RC LinkSec: good packets received, association n.
+func LSECRXOK(n int) uint32 {
+	if uint(n) < 2 {
+		return 0x08F64 + uint32(n)*4
+	}
+	return badIndex("LSECRXOK", n, LSECRXOK_Count)
+}
+
+// LSECRXOK_Count is the number of LSECRXOK registers.
+const LSECRXOK_Count = 2
+
+// LSECRXINV is at 08F6C + 4·n for n<2. RC LinkSec: invalid packets received, association n.
+func LSECRXINV(n int) uint32 {
+	if uint(n) < 2 {
+		return 0x08F6C + uint32(n)*4
+	}
+	return badIndex("LSECRXINV", n, LSECRXINV_Count)
+}
+
+// LSECRXINV_Count is the number of LSECRXINV registers.
+const LSECRXINV_Count = 2
+
+// LSECRXNV is at 08F74 + 4·n for n<2. RC LinkSec: packets received that were not valid, association n.
+func LSECRXNV(n int) uint32 {
+	if uint(n) < 2 {
+		return 0x08F74 + uint32(n)*4
+	}
+	return badIndex("LSECRXNV", n, LSECRXNV_Count)
+}
+
+// LSECRXNV_Count is the number of LSECRXNV registers.
+const LSECRXNV_Count = 2
+
+// LSECRXUNSA is at 08F7C. RC LinkSec: packets received for an unused association.
+const LSECRXUNSA uint32 = 0x08F7C
+
+// LSECRXNUSA is at 08F80. RC LinkSec: packets received that use no association.
+const LSECRXNUSA uint32 = 0x08F80
+
 // Virtualisation
 
 // PFVFLRE is at 00600 for n=0, 001C0 for n=1. RO Virtual functions 32n…32n+31 that were reset.
