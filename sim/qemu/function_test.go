@@ -252,14 +252,10 @@ func TestACardThatIsUnpluggedLetsGoOfTheBusAndOfItsPin(t *testing.T) {
 }
 
 func TestACardMayInterruptDuringAnAccessToItsConfiguration(t *testing.T) {
-	r := newRig(t)
-	r.write(t, reg.EIMS, lsc)
 	// What is due is done at the next access, whichever that is, and the interrupt that comes of it is carried by the goroutine
 	// that made the access.
-	eager := &eagerCard{Card: r.card, f: r.f}
-	r.f.card = eager
+	r := newRig(t, func(f *Function, c Card) Card { return &eagerCard{c, f} })
 	require.NoError(t, r.proxy.WriteConfig(4, 2, 3))
-	require.NotZero(t, eager.n)
 	require.NotZero(t, r.f.Counts().Interrupts)
 }
 
@@ -267,12 +263,12 @@ func TestACardMayInterruptDuringAnAccessToItsConfiguration(t *testing.T) {
 type eagerCard struct {
 	Card
 	f *Function
-	n int
 }
 
 func (c *eagerCard) ReadConfig(off, size int) (uint32, error) {
-	c.n++
-	c.f.interrupt(0)
+	if c.f.card != nil { // attached
+		c.f.interrupt(0)
+	}
 	return c.Card.ReadConfig(off, size)
 }
 

@@ -49,7 +49,7 @@ type rig struct {
 }
 
 // newRig makes a card in slot 4, with 4 MiB of RAM at 0, probed as QEMU and the firmware would.
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T, wrap ...func(*Function, Card) Card) *rig {
 	t.Helper()
 	clk := clock.Real()
 	m, err := newMachine(Config{Clock: clk}, []string{"none"})
@@ -59,7 +59,11 @@ func newRig(t *testing.T) *rig {
 	require.NoError(t, err)
 	world := sim.NewWorld(clk)
 	card := nic82599.New(nic82599.Config{Name: "card", Memory: f.Memory(), World: world, MAC: [6]byte{2, 0, 0, 0, 0, 1}})
-	require.NoError(t, f.Attach(card))
+	attached := Card(card)
+	for _, w := range wrap {
+		attached = w(f, attached)
+	}
+	require.NoError(t, f.Attach(attached))
 	end, err := f.connect()
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
