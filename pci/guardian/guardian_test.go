@@ -19,6 +19,9 @@ import (
 // names.
 const driven = "BAREWIRE_TEST_DRIVE"
 
+// leaks has it leave its end of the socket to another process, which lives on.
+const leaks = "BAREWIRE_TEST_LEAK"
+
 func TestMain(m *testing.M) {
 	if name := os.Getenv(driven); name != "" {
 		drive(name)
@@ -46,7 +49,16 @@ func drive(name string) {
 	if _, err := config.WriteAt([]byte{6, 0}, 4); err != nil {
 		panic(err)
 	}
-	fmt.Println(g.PID())
+	other := 0
+	if os.Getenv(leaks) != "" {
+		keeper := exec.Command("sleep", "infinity")
+		keeper.ExtraFiles = []*os.File{g.sock}
+		if err := keeper.Start(); err != nil {
+			panic(err)
+		}
+		other = keeper.Process.Pid
+	}
+	fmt.Println(g.PID(), other)
 	select {}
 }
 
@@ -104,6 +116,11 @@ func ended(t *testing.T, pid int) {
 }
 
 func TestKilledDriverLeavesNoDMABehind(t *testing.T) {
+	t.Run("its socket is closed", func(t *testing.T) { testKilled(t, false) })
+	t.Run("its socket stays open", func(t *testing.T) { testKilled(t, true) })
+}
+
+func testKilled(t *testing.T, leak bool) {
 	config := newConfig(t)
 	program, err := os.Executable()
 	if err != nil {
@@ -111,6 +128,9 @@ func TestKilledDriverLeavesNoDMABehind(t *testing.T) {
 	}
 	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), driven+"="+config.Name())
+	if leak {
+		cmd.Env = append(cmd.Env, leaks+"=1")
+	}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -119,9 +139,16 @@ func TestKilledDriverLeavesNoDMABehind(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var pid int
-	if _, err := fmt.Fscan(out, &pid); err != nil {
+	var pid, keeper int
+	if _, err := fmt.Fscan(out, &pid, &keeper); err != nil {
 		t.Fatal(err)
+	}
+	if leak {
+		defer func() {
+			if err := unix.Kill(keeper, unix.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		}()
 	}
 	if got := files(t, pid); !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "/memfd:driven") }) {
 		t.Errorf("the guardian holds %q, and not the memory", got)
@@ -313,5 +340,19 @@ func TestGuardianThatNobodyStartedSaysSo(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), environment+" is set") {
 		t.Errorf("%v, %q", err, out)
+	}
+}
+
+// TestParentThatHangsUpIsTakenForDead: a parent does not close its end while it needs the guardian; one that starts another
+// program in its own place does.
+func TestParentThatHangsUpIsTakenForDead(t *testing.T) {
+	config := newConfig(t)
+	g := start(t, config)
+	if err := g.sock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-g.Exited()
+	if got := command(t, config); got != 0x142 {
+		t.Errorf("the command register is %#x", got)
 	}
 }
