@@ -63,33 +63,43 @@ const (
 // peer is where testpmd sends to.
 var peer = net.HardwareAddr{2, 0, 0, 0, 0, 0x77}
 
-// start starts testpmd on the first n cards.
+// start starts testpmd on the first n cards, until the test ends.
 func start(t *testing.T, n int) *bench {
 	t.Helper()
 	// EAL takes no plugin from below a directory that everybody may write to, and keeps files in /var/run.
 	require.NoError(t, errors.Join(os.Chmod("/", 0o755), os.MkdirAll("/var/run", 0o755)))
-	args := []string{"--lcores", "0@0,1@0", "--in-memory", "--iova-mode=va", "--no-telemetry", "-d", "/" + ringPlugin}
 	for _, c := range cards[:n] {
 		require.NoError(t, guest.BindVFIO(c))
+	}
+	s, err := launch(n)
+	require.NoError(t, err)
+	b := &bench{Session: s, patience: usually}
+	t.Cleanup(func() { b.end(t) })
+	b.info, err = b.portInfo(0)
+	require.NoError(t, err)
+	return b
+}
+
+// launch starts testpmd.
+func launch(n int) (*testpmd.Session, error) {
+	args := []string{"--lcores", "0@0,1@0", "--in-memory", "--iova-mode=va", "--no-telemetry", "-d", "/" + ringPlugin}
+	for _, c := range cards[:n] {
 		args = append(args, "-a", c)
 	}
 	args = append(args, "--", "-i", "--total-num-mbufs=8192", "--rxd=256", "--txd=256", "--burst=16", "--eth-peer=0,"+peer.String())
-	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
-	s, err := testpmd.Start(ctx, exec.Command("/usr/bin/dpdk-testpmd", args...))
-	require.NoError(t, err)
-	b := &bench{Session: s, patience: usually}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), startTime)
-		defer cancel()
-		if err := s.Close(ctx); err != nil {
-			t.Errorf("%v", err)
-		}
-	})
-	if b.info, err = b.portInfo(0); err != nil {
-		t.Fatal(err)
+	return testpmd.Start(ctx, exec.Command("/usr/bin/dpdk-testpmd", args...))
+}
+
+// end has testpmd quit.
+func (b *bench) end(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
+	if err := b.Close(ctx); err != nil {
+		t.Error(err)
 	}
-	return b
 }
 
 // do gives testpmd commands, one after the other, until one fails; it returns the last answer.
@@ -105,7 +115,7 @@ func (b *bench) do(commands ...string) (text string, err error) {
 	return text, nil
 }
 
-// port stops the ports, changes their configuration and starts them.
+// reconfigure stops the ports, changes their configuration and starts them.
 func (b *bench) reconfigure(commands ...string) error {
 	all := append([]string{"port stop all"}, commands...)
 	_, err := b.do(append(all, "port start all")...)

@@ -23,6 +23,9 @@ func TestGuestTestpmd(t *testing.T) {
 			})
 		}
 		t.Run("no misuse", func(t *testing.T) { noMisuse(t, b, 0) })
+		if full {
+			t.Run("faults at the start", func(t *testing.T) { startsOnlyWhole(t, b, &table) })
+		}
 		t.Run("faults are noticed", func(t *testing.T) {
 			t.Log(table.Text("DPDK"))
 			for _, f := range table.Unnoticed() {
@@ -55,5 +58,28 @@ func noMisuse(t *testing.T, b *bench, card int) {
 			continue
 		}
 		t.Logf("card %d: %s\n  tolerated: %s", card, m.Text, tolerated[i].why)
+	}
+}
+
+// startsOnlyWhole starts testpmd anew with a fault in the card, which its driver has to refuse, and without one.
+func startsOnlyWhole(t *testing.T, b *bench, table *faulttable.Table) {
+	b.end(t)
+	for _, f := range append(startFaults, "") {
+		if err := b.fault(0, f); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if b.Session, err = launch(1); err != nil {
+			t.Fatal(err)
+		}
+		_, verdict := b.portInfo(0)
+		if f == "" {
+			if verdict != nil {
+				t.Errorf("without a fault: %v", verdict)
+			}
+			return // as it was found
+		}
+		table.Ran(f, "start", verdict)
+		b.end(t)
 	}
 }

@@ -17,7 +17,7 @@ type expectation struct{ quick, more []string }
 var expectations = map[string]expectation{
 	"io forwarding":              {[]string{"rx-byte-64"}, []string{"tx-byte-64", "rx-length", "no-dd", "no-rx-dd", "no-tx-dd", "no-link"}},
 	"jumbo frames":               {nil, []string{"rx-jumbo"}},
-	"counts":                     {[]string{"clear-on-read"}, []string{"count-twice", "queue-count-twice"}},
+	"counts":                     {[]string{"clear-on-read"}, []string{"queue-count-twice"}},
 	"rss":                        {[]string{"rss-queue"}, []string{"rss-hash"}},
 	"rx checksums":               {[]string{"rx-checksum-flag"}, []string{"rx-checksum-lost"}},
 	"tx checksums":               {[]string{"tx-checksum"}, []string{"tx-ip-checksum"}},
@@ -29,6 +29,13 @@ var expectations = map[string]expectation{
 	"loopback":                   {nil, []string{"no-loopback"}},
 	"link":                       {nil, []string{"no-lsc"}},
 }
+
+// Faults that testpmd has no eyes for: it polls, so eics, no-auto-mask and no-queue-irq make no difference to it; it does not show the
+// register of count-twice; rah-mask and the masks of other registers are in bits that it leaves alone; and how long a pause lasts
+// (no-pause) is too short for it. Linux's driver and its self-test judge those (test/judges/linux).
+
+// startFaults keep the driver from taking the card at all.
+var startFaults = []string{"eeprom-sum", "sfp-byte"}
 
 // faults are those that are tried in this run.
 func (e expectation) faults() []string {
@@ -54,7 +61,11 @@ func (c check) judgeWithFaults(b *bench, table *faulttable.Table) error {
 			verdict := c.run(b)
 			b.patience = usually
 			table.Ran(f, c.name, verdict)
-			if err := errors.Join(b.fault(0, ""), b.recover()); err != nil {
+			rest := b.recover
+			if c.inward {
+				rest = func() error { return b.reconfigure() }
+			}
+			if err := errors.Join(b.fault(0, ""), rest()); err != nil {
 				return fmt.Errorf("after the fault %s, which gave %v: %w", f, verdict, err)
 			}
 		}
