@@ -5,11 +5,15 @@ package vfio
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"bare.wire/clock"
+	"bare.wire/device"
 	"bare.wire/ixgbe"
 	"bare.wire/mbuf"
 	"bare.wire/nic"
@@ -23,28 +27,72 @@ type pair struct {
 	ports  [2]nic.Port
 	space  *vtop.Space
 	clk    clock.Clock
-	opener *pci.Opener
+	opener *pci.Opener // nil after openSet
+	close  func() error
+	access pci.Access
 }
 
-// openPair opens both cards; access is the way to them.
-func openPair(t testing.TB, access pci.Access) *pair {
-	t.Helper()
+// newPair opens nothing yet; access is the way to the cards.
+func newPair(access pci.Access) (*pair, error) {
 	p := &pair{space: vtop.NewMapped(), clk: clock.Real()}
 	if access != pci.VFIO {
 		var err error
 		if p.space, err = vtop.NewPhysical(); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 	}
 	p.opener = (&pci.Host{}).NewOpener(p.space, pci.OpenOptions{Access: access})
-	for i, c := range cards {
-		port, err := p.open(c)
-		if err != nil {
-			t.Fatal(errors.Join(err, p.opener.Close()))
+	p.close = p.opener.Close
+	return p, nil
+}
+
+// testPair is newPair for a test. What a test that failed has left open is closed.
+func testPair(t testing.TB, access pci.Access) *pair {
+	t.Helper()
+	p, err := newPair(access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.close(); err != nil {
+			t.Error(err)
 		}
-		p.ports[i] = port
+	})
+	return p
+}
+
+// openPair opens both cards.
+func openPair(t testing.TB, access pci.Access) *pair {
+	t.Helper()
+	p := testPair(t, access)
+	for i := range cards {
+		p.ports[i] = p.mustOpen(t, i)
 	}
 	return p
+}
+
+// openSet opens both cards as users do, by their names.
+func openSet(t testing.TB, access pci.Access) *pair {
+	t.Helper()
+	var uris []string
+	for _, c := range cards {
+		uris = append(uris, c+"?access="+access.String())
+	}
+	set, err := device.OpenSet(context.Background(), device.Options{}, uris...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &pair{ports: [2]nic.Port(set.Ports), space: set.Space, clk: set.Clock, close: set.Close, access: access}
+}
+
+// mustOpen opens a card.
+func (p *pair) mustOpen(t testing.TB, card int) nic.Port {
+	t.Helper()
+	port, err := p.open(cards[card])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
 }
 
 func (p *pair) open(card string) (nic.Port, error) {
@@ -65,8 +113,17 @@ func (p *pair) open(card string) (nic.Port, error) {
 
 // bench is the pair for nictest.
 func (p *pair) bench(t testing.TB) *nictest.Bench {
-	return &nictest.Bench{
-		A: &lockedPort{Port: p.ports[0]}, B: &lockedPort{Port: p.ports[1]}, Clock: p.clk, MinFrame: minFrame,
+	link := func(up bool) {
+		for i := range cards {
+			mustAsk(t, `{"do":"link","card":%d,"up":%t}`, i, up)
+		}
+	}
+	link(true) // a test that failed may have left it
+	var b *nictest.Bench
+	removed := make(chan error, len(cards))
+	removals := 0
+	b = &nictest.Bench{
+		A: &lockedPort{Port: p.ports[0]}, B: &lockedPort{Port: p.ports[1]}, Clock: &napClock{Clock: p.clk}, MinFrame: minFrame, Late: wakeTime,
 		NewPool: func(cfg mbuf.Config) (*mbuf.Pool, error) {
 			cfg.Space = p.space
 			return mbuf.NewPool(cfg)
@@ -75,18 +132,43 @@ func (p *pair) bench(t testing.TB) *nictest.Bench {
 			cfg.Space = vtop.NewMapped()
 			return mbuf.NewPool(cfg)
 		},
-		Settle: func() { settle(t) },
-		Misuse: misuse,
-		SetLink: func(up bool) {
-			mustAsk(t, `{"do":"link","card":0,"up":%t}`, up)
-			mustAsk(t, `{"do":"link","card":1,"up":%t}`, up)
+		Settle:  func() { settle(t) },
+		Misuse:  misuse,
+		SetLink: link,
+		Close: func() error {
+			err := p.close()
+			for range removals {
+				err = errors.Join(err, <-removed)
+			}
+			if removals > 0 {
+				rescan(t)
+			}
+			return err
 		},
-		Close: p.opener.Close,
 	}
+	if p.access != pci.VFIO {
+		return b // without VFIO nobody is told that the kernel wants a card back
+	}
+	b.Remove = func(port nic.Port) {
+		i := 0
+		if port == b.B {
+			i = 1
+		}
+		removals++
+		go func() { removed <- os.WriteFile("/sys/bus/pci/devices/"+cards[i]+"/remove", []byte("1"), 0) }()
+		for port.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(settleTime) // the queues stand still a little later
+	}
+	return b
 }
 
 // minFrame is what an 82599 pads shorter frames to, bytes without FCS.
 const minFrame = 60
+
+// wakeTime is how late an interrupt may come here, where it goes through two processes that others keep from the processor.
+const wakeTime = 5 * time.Second
 
 // settleTime is long for cards that take microseconds, and for an emulated processor that is behind.
 const settleTime = 30 * time.Millisecond
@@ -106,14 +188,37 @@ func settle(t testing.TB) {
 // lockedPort lets the timers of nictest, which in real time have goroutines of their own, use a queue beside the test.
 type lockedPort struct {
 	nic.Port
-	mu sync.Mutex
+	mu  sync.Mutex
+	txs [64]*lockedTx
 }
 
-func (p *lockedPort) Tx(i int) nic.TxQueue { return &lockedTx{p.Port.Tx(i), &p.mu} }
+func (p *lockedPort) Tx(i int) nic.TxQueue {
+	q := p.Port.Tx(i)
+	if p.txs[i] == nil || p.txs[i].q != q { // a Start makes new ones
+		p.txs[i] = &lockedTx{q, &p.mu}
+	}
+	return p.txs[i]
+}
 
 type lockedTx struct {
 	q  nic.TxQueue
 	mu *sync.Mutex
+}
+
+// napClock sleeps short times without the timers of the runtime, which allocate.
+type napClock struct {
+	clock.Clock
+	nap unix.Timespec
+}
+
+// Sleep implements clock.Clock, for one goroutine.
+func (c *napClock) Sleep(ctx context.Context, d time.Duration) error {
+	if d > 100*time.Microsecond {
+		return c.Clock.Sleep(ctx, d)
+	}
+	c.nap = unix.NsecToTimespec(int64(d))
+	_ = unix.Nanosleep(&c.nap, nil) // a signal makes it shorter
+	return ctx.Err()
 }
 
 func (q *lockedTx) Send(pkts []*mbuf.Buf) int {
