@@ -9,8 +9,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 )
 
 // Card is what a software card offers to the machine that it is plugged into. A nic82599.Card is one.
@@ -101,16 +99,12 @@ func (f *Function) Counts() Counts {
 
 // connect makes the socket and returns QEMU's end.
 func (f *Function) connect() (*os.File, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	ours, theirs, err := socketPair("proxy")
 	if err != nil {
-		return nil, fmt.Errorf("proxy socket: %w", err)
-	}
-	end := os.NewFile(uintptr(pair[1]), "proxy")
-	if f.conn, err = newConn(pair[0]); err != nil {
-		_ = end.Close()
 		return nil, err
 	}
-	return end, nil
+	f.conn = newConn(ours)
+	return theirs, nil
 }
 
 func (f *Function) disconnect() {

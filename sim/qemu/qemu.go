@@ -25,9 +25,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -53,7 +51,6 @@ type Machine struct {
 	clk       clock.Clock
 	log       *slog.Logger
 	command   []string
-	dir       string // of the sockets
 	files     files
 	irqs      *interrupts
 	test      *qtest
@@ -72,24 +69,21 @@ func New(ctx context.Context, cfg Config) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newMachine(cfg, command)
+	return newMachine(cfg, command), nil
 }
 
-func newMachine(cfg Config, command []string) (m *Machine, err error) {
-	m = &Machine{cfg: cfg, clk: cfg.Clock, log: cfg.Logger, command: command}
+func newMachine(cfg Config, command []string) *Machine {
+	m := &Machine{cfg: cfg, clk: cfg.Clock, log: cfg.Logger, command: command}
 	if m.clk == nil {
 		m.clk = clock.Real()
 	}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
-	if m.dir, err = os.MkdirTemp("", "nicsim-"); err != nil {
-		return nil, fmt.Errorf("directory for sockets: %w", err)
-	}
 	m.test = newQtest(m.clk)
 	m.unit = newVTD(m.test)
 	m.irqs = newInterrupts(m.test, m.clk, m.log)
-	return m, nil
+	return m
 }
 
 // Slot says where a function is.
@@ -127,18 +121,13 @@ func (m *Machine) Add(at Slot) (*Function, error) {
 func (m *Machine) Run(ctx context.Context) (status int, err error) {
 	ctx, m.cancel = context.WithCancel(ctx)
 	defer m.cancel()
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(m.dir, "qtest"), Net: "unix"})
-	if err != nil {
-		return 0, fmt.Errorf("qtest socket: %w", err)
-	}
-	defer ln.Close()
-	args := append(m.command[1:len(m.command):len(m.command)], "-qtest", "unix:"+ln.Addr().String(), "-qtest-log", "none")
-	var ends []*os.File
+	var ends []*os.File // QEMU's, in the order of their descriptors there
 	defer func() {
 		for _, e := range ends {
 			_ = e.Close() // a second time where QEMU was started
 		}
 	}()
+	args := m.command[1:len(m.command):len(m.command)]
 	for i, f := range m.functions {
 		if f.card == nil {
 			return 0, fmt.Errorf("the function in slot %d has no card", f.at.Slot)
@@ -150,6 +139,13 @@ func (m *Machine) Run(ctx context.Context) (status int, err error) {
 		ends = append(ends, end)
 		args = append(args, "-device", f.deviceArg(firstFD+i))
 	}
+	ours, theirs, err := socketPair("qtest")
+	if err != nil {
+		return 0, err
+	}
+	m.test.connect(ours)
+	args = append(args, "-chardev", fmt.Sprintf("socket,id=%s,fd=%d", qtestID, firstFD+len(ends)), "-qtest", "chardev:"+qtestID, "-qtest-log", "none")
+	ends = append(ends, theirs)
 	m.log.Info("start", "command", m.command[0], "args", args)
 	q, err := start(m.command[0], args, ends, m.cfg)
 	if err != nil {
@@ -158,10 +154,9 @@ func (m *Machine) Run(ctx context.Context) (status int, err error) {
 	for _, e := range ends {
 		_ = e.Close() // QEMU has its own
 	}
-	m.serve(ctx, ln)
+	m.serve(ctx)
 	status, err = q.wait(ctx, m.clk)
 	m.cancel()
-	_ = ln.Close()
 	m.test.close()
 	for _, f := range m.functions {
 		f.disconnect()
@@ -176,15 +171,7 @@ func (m *Machine) Run(ctx context.Context) (status int, err error) {
 }
 
 // serve starts what works beside QEMU.
-func (m *Machine) serve(ctx context.Context, ln *net.UnixListener) {
-	m.running.Go(func() {
-		c, err := ln.AcceptUnix()
-		if err != nil {
-			return // QEMU ended before
-		}
-		m.test.connect(c)
-		m.log.Debug("qtest connected")
-	})
+func (m *Machine) serve(ctx context.Context) {
 	m.running.Go(func() { m.irqs.run(ctx, m.unit) })
 	m.running.Go(func() { m.watch(ctx) })
 	for _, f := range m.functions {
@@ -243,5 +230,5 @@ func (m *Machine) Close() error {
 		f.disconnect()
 	}
 	m.test.close()
-	return errors.Join(m.files.close(), os.RemoveAll(m.dir))
+	return m.files.close()
 }

@@ -16,6 +16,9 @@ import (
 // qtestWait is how long QEMU's main loop may take to answer before it counts as hung.
 const qtestWait = 30 * time.Second
 
+// qtestID is the character device that QEMU's end of the socket becomes. QEMU 7.2 looks for this name whatever -qtest says.
+const qtestID = "qtest"
+
 // maxLine bounds an answer, bytes.
 const maxLine = 4096
 

@@ -141,20 +141,25 @@ type conn struct {
 	oob []byte
 }
 
-// newConn takes over fd.
-func newConn(fd int) (*conn, error) {
-	f := os.NewFile(uintptr(fd), "proxy")
-	defer f.Close()
-	nc, err := net.FileConn(f)
+func newConn(c *net.UnixConn) *conn {
+	return &conn{c: c, oob: make([]byte, unix.CmsgSpace(4*maxSections))}
+}
+
+// socketPair makes a socket with two ends: ours, and QEMU's, which it inherits. Neither has a name that would have to be removed.
+func socketPair(what string) (ours *net.UnixConn, theirs *os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("proxy socket: %w", err)
+		return nil, nil, fmt.Errorf("%s socket: %w", what, err)
 	}
-	uc, ok := nc.(*net.UnixConn)
-	if !ok {
-		_ = nc.Close()
-		return nil, errors.New("proxy socket: not a unix socket")
+	theirs = os.NewFile(uintptr(pair[1]), what)
+	f := os.NewFile(uintptr(pair[0]), what)
+	defer f.Close() // net has a descriptor of its own
+	c, err := net.FileConn(f)
+	if err != nil {
+		_ = theirs.Close()
+		return nil, nil, fmt.Errorf("%s socket: %w", what, err)
 	}
-	return &conn{c: uc, oob: make([]byte, unix.CmsgSpace(4*maxSections))}, nil
+	return c.(*net.UnixConn), theirs, nil // of AF_UNIX it is nothing else
 }
 
 // receive returns the next message. The error is io.EOF when QEMU has closed its end.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -38,28 +37,29 @@ func Main(args []string, out io.Writer) int {
 // run does what the value of -name says.
 func run(args []string, out io.Writer) error {
 	var devices []string
-	var qtest, name string
+	var qtest, name string // qtest: the character device
 	for i := 0; i+1 < len(args); i++ {
 		switch args[i] {
 		case "-device":
 			devices = append(devices, args[i+1])
-		case "-qtest":
-			qtest = strings.TrimPrefix(args[i+1], "unix:")
+		case "-chardev":
+			qtest = args[i+1]
 		case "-name":
 			name = args[i+1]
 		}
 	}
-	c, err := net.Dial("unix", qtest)
+	c, err := inherited(qtest)
 	if err != nil {
 		return err
 	}
 	sock := NewTestSocket()
 	go func() { _ = sock.Serve(c) }() // until the program ends
 	for i, d := range devices {
-		p, err := proxyOf(d)
+		f, err := inherited(d)
 		if err != nil {
 			return err
 		}
+		p := NewProxy(f)
 		switch name {
 		case Hanging:
 			fmt.Fprintln(out, "hanging")
@@ -79,18 +79,18 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// proxyOf finds the socket that a -device names.
-func proxyOf(device string) (*Proxy, error) {
-	for _, part := range strings.Split(device, ",") {
+// inherited is the descriptor that a -device or a -chardev names.
+func inherited(option string) (*os.File, error) {
+	for _, part := range strings.Split(option, ",") {
 		if v, ok := strings.CutPrefix(part, "fd="); ok {
 			fd, err := strconv.Atoi(v)
 			if err != nil {
 				return nil, err
 			}
-			return NewProxy(os.NewFile(uintptr(fd), "proxy")), nil
+			return os.NewFile(uintptr(fd), option), nil
 		}
 	}
-	return nil, errors.New("no fd= in -device " + device)
+	return nil, errors.New("no fd= in " + option)
 }
 
 // drive is a guest's few first steps with a card: RAM, probe, identity, an interrupt.
