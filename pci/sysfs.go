@@ -136,12 +136,9 @@ func (f *sysfsFunction) enable(count string) error {
 	return nil
 }
 
+// writeAttribute writes a file that may be there for writing only, which not even root can open for more.
 func (f *sysfsFunction) writeAttribute(name, text string) error {
-	fd, err := f.sys.open(f.dir + "/" + name)
-	if err != nil {
-		return needRoot(err)
-	}
-	return errors.Join(transfer(f.sys.pwrite, fd, []byte(text), 0), f.sys.close(fd))
+	return needRoot(writeAttribute(f.dir+"/"+name, text))
 }
 
 // watchGuardian ends the device's DMA should the guardian end first: without one it is not driven.
