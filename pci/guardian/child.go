@@ -11,8 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The program is started as a guardian when environment has the value version: only by Start.
+// The program is a guardian when it is called processName and environment has the value version: that is how Start starts it.
+// The variable alone, which may be inherited from anywhere, changes nothing.
 const (
+	processName = "barewire-guardian"
 	environment = "BAREWIRE_GUARDIAN"
 	version     = "1"
 )
@@ -26,7 +28,7 @@ const (
 )
 
 func init() {
-	if os.Getenv(environment) != version {
+	if len(os.Args) == 0 || os.Args[0] != processName || os.Getenv(environment) != version {
 		return
 	}
 	if err := guard(); err != nil {
@@ -41,8 +43,8 @@ func guard() error {
 	// Whoever sends signals means the parent; what happens then is seen by its pidfd.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU,
 		unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM)
-	if kind, err := unix.GetsockoptInt(sockFD, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
-		return fmt.Errorf("%s is set, and this is no guardian: unset it", environment)
+	if err := startedBy(sockFD, os.Getppid()); err != nil {
+		return err
 	}
 	if err := unix.CloseRange(firstOther, math.MaxUint32, 0); err != nil {
 		return fmt.Errorf("close the other files: %w", err)
@@ -53,6 +55,26 @@ func guard() error {
 		return endDMA(configFD, math.MaxInt)
 	}
 	return serve(map[uint32]int{})
+}
+
+// startedBy says whether fd is a socket that the process parent has made, as this user: a program with more rights than whoever
+// called it is nobody's guardian, and neither is one whose parent has ended already, which has not switched DMA on.
+func startedBy(fd, parent int) error {
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err == nil && kind != unix.SOCK_SEQPACKET {
+		err = unix.EPROTOTYPE
+	}
+	var peer *unix.Ucred
+	if err == nil {
+		peer, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}
+	if err == nil && (int(peer.Pid) != parent || int(peer.Uid) != os.Geteuid()) {
+		err = fmt.Errorf("process %d of user %d made its socket, its parent is %d", peer.Pid, peer.Uid, parent)
+	}
+	if err != nil {
+		return fmt.Errorf("%s is set, and no driver has started this: unset it: %w", environment, err)
+	}
+	return nil
 }
 
 // serve does what the parent asks until it says that it is done, or ends. held are descriptors by their number.
@@ -102,6 +124,9 @@ func receive(fd int) (op byte, number uint32, fds []int, err error) {
 	var b [messageSize]byte
 	oob := make([]byte, unix.CmsgSpace(4*4))
 	n, oobn, _, _, err := unix.Recvmsg(fd, b[:], oob, unix.MSG_CMSG_CLOEXEC)
+	for err == unix.EINTR {
+		n, oobn, _, _, err = unix.Recvmsg(fd, b[:], oob, unix.MSG_CMSG_CLOEXEC)
+	}
 	if err == nil && n != len(b) {
 		err = fmt.Errorf("a message of %d bytes", n)
 	}

@@ -9,7 +9,7 @@
 //	                             guardian ──▶ configuration space: bus master off, read back; only then it lets the memory go
 //
 // The program that imports this package need not do anything for it: a start of it as a guardian is recognised before main, by
-// an environment variable.
+// its name, an environment variable, and a socket that its parent has made. Initialisers of other packages may run before that.
 //
 // What it cannot do: survive SIGKILL sent to both processes at once (a container or a service that is killed as a whole), or
 // a kernel that stops. An IOMMU can; so this is for machines that have none.
@@ -40,6 +40,7 @@ type Guardian struct {
 	mu     sync.Mutex
 	last   uint32 // the number of the last thing held
 	closed bool
+	closes error // what Close returned
 }
 
 // Start starts a guardian for the function whose configuration space is open as config, for reading and writing. name shows
@@ -61,7 +62,7 @@ func Start(name string, config *os.File) (*Guardian, error) {
 	if err := g.start(name, theirs, config); err != nil {
 		return nil, errors.Join(fmt.Errorf("guardian: %w", err), g.sock.Close())
 	}
-	if _, err := g.answer(opReady); err != nil {
+	if _, err := g.answer(opReady, 0); err != nil {
 		return nil, errors.Join(fmt.Errorf("guardian: it does not start: %w", err), g.kill())
 	}
 	return g, nil
@@ -77,7 +78,7 @@ func (g *Guardian) start(name string, sock, config *os.File) error {
 	self := os.NewFile(uintptr(fd), "pidfd")
 	defer self.Close()
 	g.cmd = &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{"barewire-guardian", name}, Env: []string{environment + "=" + version}, Dir: "/",
+		Path: "/proc/self/exe", Args: []string{processName, name}, Env: []string{environment + "=" + version}, Dir: "/",
 		ExtraFiles:  []*os.File{sock, self, config},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
@@ -141,19 +142,22 @@ func (g *Guardian) Drop(number uint32) error {
 }
 
 // Close ends the guardian. It switches bus mastering off and reads that back, as it would if this process had died; a nil
-// error says that it has seen it off. After an error it keeps the memory, for as long as the device might write to it.
+// error says that it has seen it off. After an error it keeps the memory, for as long as the device might write to it. A second
+// Close returns what the first did.
 func (g *Guardian) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return nil
+		return g.closes
 	}
 	g.closed = true
 	if err := g.ask(opQuit, 0, nil); err != nil {
-		return errors.Join(fmt.Errorf("guardian: end DMA: %w", err), g.sock.Close())
+		g.closes = errors.Join(fmt.Errorf("guardian: end DMA: %w", err), g.sock.Close())
+		return g.closes
 	}
 	<-g.exited // it has said that it will
-	return g.sock.Close()
+	g.closes = g.sock.Close()
+	return g.closes
 }
 
 // kill is for a guardian that has not started: there is nothing that it would hold.
@@ -174,44 +178,50 @@ func (g *Guardian) ask(op byte, number uint32, rights []byte) error {
 	}); err != nil || sent != nil {
 		return errors.Join(err, sent)
 	}
-	status, err := g.answer(op)
+	status, err := g.answer(op, number)
 	if err == nil && status != 0 {
 		err = fmt.Errorf("it answers: %w", syscall.Errno(status))
 	}
 	return err
 }
 
-// answer waits for the message that belongs to op.
-func (g *Guardian) answer(op byte) (status byte, err error) {
+// answer waits for the message that belongs to op and number. Answers to what was given up for lack of one are passed over.
+func (g *Guardian) answer(op byte, number uint32) (status byte, err error) {
 	ctlErr := g.raw.Control(func(fd uintptr) {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, pollErr := unix.Poll(p, answerTime)
 		for range 100 {
-			if pollErr != unix.EINTR {
-				break
+			var b [messageSize]byte
+			switch err = receiveAnswer(int(fd), &b); {
+			case err == unix.EINTR, err == unix.EAGAIN:
+			case err != nil:
+				return
+			case b[0] == op && binary.LittleEndian.Uint32(b[4:]) == number:
+				status = b[1]
+				return
 			}
-			n, pollErr = unix.Poll(p, answerTime)
 		}
-		switch {
-		case pollErr != nil:
-			err = pollErr
-			return
-		case n == 0:
-			err = fmt.Errorf("no answer in %d ms", answerTime)
-			return
-		}
-		var b [messageSize]byte
-		n, _, err = unix.Recvfrom(int(fd), b[:], 0)
-		switch {
-		case err != nil:
-		case n == 0:
-			err = errors.New("it has ended")
-		case n != len(b) || b[0] != op:
-			err = fmt.Errorf("it answers %x to request %d", b[:n], op)
-		}
-		status = b[1]
+		err = errors.Join(fmt.Errorf("no answer to request %d", op), err)
 	})
 	return status, errors.Join(ctlErr, err)
+}
+
+// receiveAnswer takes the next message. EINTR and EAGAIN come back as they are.
+func receiveAnswer(fd int, b *[messageSize]byte) error {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, answerTime)
+	if err == nil && n == 0 {
+		return fmt.Errorf("no answer in %d ms", answerTime)
+	}
+	if err == nil {
+		n, _, err = unix.Recvfrom(fd, b[:], 0)
+	}
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		return errors.New("it has ended")
+	case n != len(b):
+		return fmt.Errorf("an answer of %d bytes", n)
+	}
+	return nil
 }
 
 // Messages in both directions: what, how it went (0, or an errno), and which.

@@ -298,8 +298,10 @@ func TestDeathOfTheGuardianIsNoticed(t *testing.T) {
 	if _, err := g.Hold(0); err == nil {
 		t.Error("the dead hold memory")
 	}
-	if err := g.Close(); err == nil {
-		t.Error("the dead have seen that DMA is off")
+	for range 2 {
+		if err := g.Close(); err == nil {
+			t.Error("the dead have seen that DMA is off")
+		}
 	}
 }
 
@@ -330,16 +332,68 @@ func TestDMAThatDoesNotEndIsAnError(t *testing.T) {
 	}
 }
 
-func TestGuardianThatNobodyStartedSaysSo(t *testing.T) {
+// TestProgramIsAGuardianOnlyWhenADriverStartedIt: the variable may come from anywhere, and then nothing happens.
+func TestProgramIsAGuardianOnlyWhenADriverStartedIt(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program)
-	cmd.Env = append(os.Environ(), environment+"="+version)
-	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), environment+" is set") {
-		t.Errorf("%v, %q", err, out)
+	run := func(name string) (string, error) {
+		cmd := &exec.Cmd{Path: program, Args: []string{name, "-test.run=^$"}, Env: append(os.Environ(), environment+"="+version)}
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run(program); err != nil {
+		t.Errorf("with the variable alone: %v, %q", err, out)
+	}
+	if out, err := run(processName); err == nil || !strings.Contains(out, environment+" is set") {
+		t.Errorf("with the name and without a socket: %v, %q", err, out)
+	}
+}
+
+func TestSocketSaysWhoStartedAGuardian(t *testing.T) {
+	for what, c := range map[string]struct {
+		kind, parent int
+		ok           bool
+	}{
+		"its parent":       {unix.SOCK_SEQPACKET, os.Getpid(), true},
+		"somebody else":    {unix.SOCK_SEQPACKET, os.Getppid(), false},
+		"another's socket": {unix.SOCK_STREAM, os.Getpid(), false},
+	} {
+		fds, err := unix.Socketpair(unix.AF_UNIX, c.kind|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := startedBy(fds[0], c.parent); (err == nil) != c.ok {
+			t.Errorf("%s: %v", what, err)
+		}
+		unix.Close(fds[0])
+		unix.Close(fds[1])
+	}
+	if err := startedBy(-1, os.Getpid()); err == nil {
+		t.Error("no socket at all")
+	}
+}
+
+// TestLateAnswerIsNotTakenForAnother: of what was given up for lack of an answer, when the answer comes after all.
+func TestLateAnswerIsNotTakenForAnother(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[1])
+	g := &Guardian{sock: os.NewFile(uintptr(fds[0]), "guardian"), last: 1}
+	defer g.sock.Close()
+	if g.raw, err = g.sock.SyscallConn(); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range [][]byte{message(opHold, 0, 1), message(opHold, byte(unix.ENFILE), 2)} {
+		if err := unix.Sendto(fds[1], m, 0, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := g.Hold(fds[1]); !errors.Is(err, unix.ENFILE) {
+		t.Errorf("hold: %v", err)
 	}
 }
 
