@@ -50,6 +50,9 @@ func times(few, many int) int {
 }
 
 var checks = []check{
+	// The first: when a port is started again within seconds of a change of its link, 22.11's driver ends by masking those interrupts
+	// for ever (its second delayed handler restores a mask that the first has already restored and cleared).
+	{name: "link", run: checkLink},
 	{name: "io forwarding", run: passes("io", exchange{Traffic: "same", Count: 320, Seed: 1})},
 	{name: "mac forwarding", run: passes("mac", exchange{Traffic: "forwarded", Count: 64, Seed: 2})},
 	{name: "counts", run: checkCounts},
@@ -114,7 +117,6 @@ var checks = []check{
 		}),
 	},
 	{name: "loopback", stopped: []string{"port config 0 loopback 1"}, undo: []string{"port config 0 loopback 0"}, inward: true, run: checkLoopback},
-	{name: "link", run: checkLink},
 	{name: "restart", run: checkRestart},
 	{name: "reset", run: checkReset},
 }
@@ -175,7 +177,8 @@ func checkLoopback(b *bench) error {
 var linkEvent = regexp.MustCompile(`Port 0: link state change event\n`)
 
 // checkLink pulls the cable and puts it back.
-func checkLink(b *bench) error {
+func checkLink(b *bench) (err error) {
+	defer func() { err = errors.Join(err, b.control(nil, `{"do":"link","card":0,"up":true}`)) }()
 	for _, up := range []bool{false, true} {
 		if err := b.cable(up); err != nil {
 			return err

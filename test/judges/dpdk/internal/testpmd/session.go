@@ -161,6 +161,13 @@ func (e *Refused) Error() string {
 	return fmt.Sprintf("testpmd refuses %q: %s", e.Command, strings.TrimSpace(tail(e.Answer)))
 }
 
+// events are lines that testpmd prints whenever it likes, with an empty line before. It prompts letter by letter, so that both may be
+// in the middle of a prompt.
+var (
+	events   = regexp.MustCompile(`Port [0-9]+: [a-z ]+ event\n`)
+	prompted = regexp.MustCompile(`\n` + strings.Join(strings.Split(Prompt, ""), `\n?`))
+)
+
 // refusals are the words in which testpmd refuses; it has no common form for it.
 var refusals = regexp.MustCompile(`(?m)^(Command not found|Bad arguments|Ambiguous command|Invalid .*|Please stop .*|.*[Ff]ail(ed)? to .*|.*not supported.*|.* error: \(.*)$`)
 
@@ -172,11 +179,19 @@ func (s *Session) Do(ctx context.Context, command string) (string, error) {
 		return "", fmt.Errorf("testpmd %q: %w", command, err)
 	}
 	// The echo of the command and its line end come first, then the answer, then the prompt.
-	text, err := s.until(ctx, mark, "\n"+Prompt)
+	var answer string
+	text, err := s.Wait(ctx, mark, Prompt, func(text string) int {
+		text = events.ReplaceAllString(text, "")
+		at := prompted.FindStringIndex(text)
+		if at == nil {
+			return -1
+		}
+		answer = text[:at[0]+1]
+		return 0
+	})
 	if err != nil {
 		return text, fmt.Errorf("%q: %w", command, err)
 	}
-	answer := strings.TrimSuffix(text, Prompt)
 	if _, after, ok := strings.Cut(answer, "\n"); ok {
 		answer = after
 	}

@@ -51,6 +51,8 @@ func standIn(how string) {
 			fmt.Print(Prompt, "port 0/queue 0: received 1 packets\r\n")
 		case "speak":
 			fmt.Print("one\r\ntwo\r\n")
+		case "event":
+			fmt.Print("one\r\n", Prompt[:1], "\r\n", Prompt[1:2], "Port 0: link state change event\r\n", Prompt[2:])
 		case "nothing":
 		default:
 			fmt.Print("Command not found\r\n")
@@ -70,7 +72,7 @@ func start(t *testing.T, how string) (*Session, error) {
 func TestCommandsAreAnswered(t *testing.T) {
 	s, err := start(t, "well")
 	require.NoError(t, err)
-	for command, answer := range map[string]string{"speak": "one\ntwo\n", "nothing": ""} {
+	for command, answer := range map[string]string{"speak": "one\ntwo\n", "event": "one\n", "nothing": ""} {
 		got, err := s.Do(t.Context(), command)
 		require.NoError(t, err)
 		assert.Equal(t, answer, got)
