@@ -77,7 +77,7 @@ type MaskFlip struct {
 
 // namedFaults are the faults that a test names from outside.
 var namedFaults = map[string]Faults{
-	"rah-mask":          {Flip: MaskFlip{"RAH", 16}},
+	"rah-mask":          {Flip: MaskFlip{"RAH", 18}},
 	"eics":              {NoEICS: true},
 	"no-lsc":            {NoLSC: true},
 	"no-auto-mask":      {NoAutoMask: true},

@@ -289,7 +289,7 @@ func TestMaskFaultsFlipOneBit(t *testing.T) {
 		{"mask:STATUS:31", reg.STATUS, 0x80080000},
 		{"mask:RDT:3", reg.RDT(1), 0x0000FFF7},
 		{"mask:RDT:16", reg.RDT(1), 0x0001FFFF},
-		{"rah-mask", reg.RAH(200 / 2), 0x8001FFFF},
+		{"rah-mask", reg.RAH(200 / 2), 0x8004FFFF},
 		{"mask:GPRC:0", reg.GPRC, 1},
 	} {
 		f, err := FaultByName(c.name)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"bare.wire/clock"
 	"bare.wire/sim/nic82599"
 	"bare.wire/test/guest"
 )
@@ -97,13 +98,21 @@ func (b *bench) waitLink(want bool, patience time.Duration) error {
 
 // eventually tries until f succeeds.
 func (b *bench) eventually(patience time.Duration, f func() error) error {
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := deadline(patience); ; pause(20 * time.Millisecond) {
 		err := f()
-		if err == nil || time.Now().After(end) {
+		if err == nil || real.Now().After(end) {
 			return err
 		}
 	}
 }
+
+// real is the guest's time, and the host's: the kernels live by it.
+var real = clock.Real()
+
+// deadline is d from now.
+func deadline(d time.Duration) time.Time { return real.Now().Add(d) }
+
+func pause(d time.Duration) { _ = real.Sleep(context.Background(), d) }
 
 // ask puts a question to the host.
 func (b *bench) ask(q question) (a answer, err error) {

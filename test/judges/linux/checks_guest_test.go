@@ -38,6 +38,7 @@ var checks = []check{
 	{"link", (*bench).checkLink},
 	{"module", (*bench).checkModule},
 	{"EEPROM", (*bench).checkEEPROM},
+	{"switches", (*bench).checkSwitches},
 }
 
 // checkSelfTest is the driver's own.
@@ -90,7 +91,7 @@ func (b *bench) dial(direction byte, n uint64) (net.Conn, error) {
 		return nil, err
 	}
 	// A stream that stands still is found out sooner than at its end.
-	_ = c.SetDeadline(time.Now().Add(b.patience + time.Duration(n>>20)*2*time.Second))
+	_ = c.SetDeadline(deadline(b.patience + time.Duration(n>>20)*2*time.Second))
 	head := binary.LittleEndian.AppendUint64([]byte{direction}, n)
 	if _, err := c.Write(head); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -160,7 +161,7 @@ func (b *bench) echo(to netip.Addr, n int, patience time.Duration) error {
 	if _, err := c.Write(want); err != nil {
 		return err
 	}
-	_ = c.SetReadDeadline(time.Now().Add(patience))
+	_ = c.SetReadDeadline(deadline(patience))
 	got := make([]byte, n+1)
 	k, err := c.Read(got)
 	if err != nil {
@@ -212,7 +213,7 @@ func (b *bench) checkVLAN() error {
 	return err
 }
 
-// counters waits until a figure of the driver's has risen by want, and gives it time to rise further.
+// risen waits until a figure of the driver's has risen by want, and gives it time to rise further.
 func (b *bench) risen(figure func(map[string]uint64) uint64, before, want uint64) error {
 	var last uint64
 	err := b.eventually(b.patience, func() error {
@@ -225,7 +226,7 @@ func (b *bench) risen(figure func(map[string]uint64) uint64, before, want uint64
 	if err != nil {
 		return err
 	}
-	time.Sleep(100 * time.Millisecond)
+	pause(100 * time.Millisecond)
 	s, err := b.statistics()
 	if last = figure(s) - before; err == nil && last != want {
 		err = fmt.Errorf("%d frames have arrived, want %d", last, want)
@@ -309,13 +310,13 @@ func (b *bench) checkFilters() error {
 		return err
 	}
 	defer c.Close()
-	time.Sleep(50 * time.Millisecond) // the membership reports
+	pause(50 * time.Millisecond) // the membership reports
 	from := netip.AddrPortFrom(hostAddr, 6000)
 	joined := ipv4([6]byte{1, 0, 0x5e, 1, 2, 3}, [6]byte(hostMAC), hostAddr, group, 17, udp(from, netip.AddrPortFrom(group, 6000), []byte("joined"), 0))
 	if err := b.send(joined); err != nil {
 		return err
 	}
-	_ = c.SetReadDeadline(time.Now().Add(b.patience))
+	_ = c.SetReadDeadline(deadline(b.patience))
 	got := make([]byte, 100)
 	n, err := c.Read(got)
 	if err != nil {
@@ -371,7 +372,7 @@ func (b *bench) checkBadChecksum() error {
 		ipv4(b.mac, mac, hostAddr, guestAddr, 17, udp(from, to, []byte("good"), 0))); err != nil {
 		return err
 	}
-	_ = c.SetReadDeadline(time.Now().Add(b.patience))
+	_ = c.SetReadDeadline(deadline(b.patience))
 	got := make([]byte, 100)
 	n, err := c.Read(got)
 	if err != nil {
@@ -499,6 +500,48 @@ func (b *bench) checkEEPROM() error {
 		}
 		if err := equal(got, want); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkSwitches turns offloads off and on, and sees that the card then does not do them, and does them again.
+func (b *bench) checkSwitches() (err error) {
+	for _, x := range []struct {
+		feature string
+		use     func() error
+		of      func(nic82599.Counts) uint64
+	}{
+		{"tx-tcp-segmentation", func() error { return b.streamOut(100_000) }, func(c nic82599.Counts) uint64 { return c.TxSegmented }},
+		{"tx-checksum-ip-generic", func() error { return b.echo(hostAddr, 100, b.patience) }, func(c nic82599.Counts) uint64 { return c.TxL4Checksums }},
+		{"tx-vlan-hw-insert", func() error { return b.echo(vlanHost, 100, b.patience) }, func(c nic82599.Counts) uint64 { return c.TxTagged }},
+		{"rx-vlan-hw-parse", func() error { return b.echo(vlanHost, 100, b.patience) }, func(c nic82599.Counts) uint64 { return c.RxStripped }},
+	} {
+		defer func() { err = errors.Join(err, b.setFeature(x.feature, true)) }() // for the next check, whatever happens
+		for _, on := range []bool{false, true} {
+			if err := b.setFeature(x.feature, on); err != nil {
+				return fmt.Errorf("%s: %w", x.feature, err)
+			}
+			if err := b.waitLink(true, b.patience); err != nil {
+				return err
+			}
+			if is, err := b.features(); err != nil || is[x.feature] != on {
+				return fmt.Errorf("%s is %v after it was set to %v (%v)", x.feature, is[x.feature], on, err)
+			}
+			before, err := b.counts()
+			if err == nil {
+				err = b.eventually(b.patience, x.use)
+			}
+			if err != nil {
+				return fmt.Errorf("%s %v: %w", x.feature, on, err)
+			}
+			after, err := b.counts()
+			if err != nil {
+				return err
+			}
+			if did := x.of(after) > x.of(before); did != on {
+				return fmt.Errorf("%s is %v, and the card has done it: %v", x.feature, on, did)
+			}
 		}
 	}
 	return nil

@@ -200,7 +200,7 @@ func serveStreams(l net.Listener) {
 		}
 		go func() {
 			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(3 * time.Minute))
+			_ = c.SetDeadline(deadline(3 * time.Minute))
 			_ = serveStream(c)
 		}()
 	}
