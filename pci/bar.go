@@ -10,7 +10,7 @@
 //	by VFIO      the IOMMU keeps the device to what the vtop.Space maps; interrupts are eventfds
 //	             (Documentation/driver-api/vfio.rst, include/uapi/linux/vfio.h in the kernel)
 //	by sysfs     where there is no IOMMU: resource0 is mapped, a timer stands in for interrupts, and a guardian process
-//	             ends the device's DMA should this one die (package guardian)
+//	             ends the device's DMA should this one die (package guardian), as with VFIO without an IOMMU
 //
 // Registers may go away at any time, with the card. They read as all ones then, and [GoneNotifier] tells: see [GuardedBAR].
 package pci

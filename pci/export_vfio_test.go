@@ -18,15 +18,23 @@ func SysfsOpener(h *Host, space *vtop.Space, log *slog.Logger) *Opener {
 	return o
 }
 
-// GuardianDir is where the files are that a function's guardian has open.
-func GuardianDir(f Function) string {
-	return fmt.Sprintf("/proc/%d/fd", f.(*sysfsFunction).guard.PID())
+// AnySpace lets an opener that knows no IOMMU go with memory of any kind.
+func AnySpace(o *Opener) { o.anySpace = true }
+
+func guardianOf(f Function) *guarded {
+	if v, ok := f.(*vfioFunction); ok {
+		return v.guard
+	}
+	return f.(*sysfsFunction).guard
 }
+
+// GuardianDir is where the files are that a function's guardian has open.
+func GuardianDir(f Function) string { return fmt.Sprintf("/proc/%d/fd", guardianOf(f).PID()) }
 
 // KillGuardian ends a function's guardian by force.
 func KillGuardian(t testing.TB, f Function) {
 	t.Helper()
-	if err := unix.Kill(f.(*sysfsFunction).guard.PID(), unix.SIGKILL); err != nil {
+	if err := unix.Kill(guardianOf(f).PID(), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 }

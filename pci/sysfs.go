@@ -10,8 +10,6 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"bare.wire/pci/guardian"
 )
 
 // sysfsTick is how often a function without interrupts calls its handler, nanoseconds.
@@ -30,9 +28,8 @@ type sysfsFunction struct {
 	dir    string
 
 	enabled bool
-	guard   *guardian.Guardian
-	mapper  *sysfsMapper
-	closing chan struct{} // closed by Close before it ends the guardian
+	guard   *guarded
+	closes  error // what Close returned
 
 	irqMu sync.Mutex
 	tick  *signal
@@ -48,36 +45,21 @@ func (o *Opener) openSysfs(ctx context.Context, d *Device) (_ *sysfsFunction, er
 	if err := o.checkSysfs(d); err != nil {
 		return nil, err
 	}
-	f := &sysfsFunction{
-		opener: o, sys: o.sys, device: d, dir: o.host.devicePath(d.Address), closing: make(chan struct{}), bars: map[int]*regionBAR{},
-	}
+	f := &sysfsFunction{opener: o, sys: o.sys, device: d, dir: o.host.devicePath(d.Address), bars: map[int]*regionBAR{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.shut())
 		}
 	}()
-	fd, err := o.sys.open(f.dir + "/config")
-	if err != nil {
-		return nil, needRoot(err)
+	if f.config, err = o.lockConfig(d.Address); err != nil {
+		return nil, err
 	}
-	// The guardian shares the lock: a device whose guardian is still at work cannot be opened. Until it is locked the device is
-	// somebody else's, and nothing is done to it.
-	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s/config: %w: another process drives this device, or its guardian is still ending the DMA of one that did", f.dir, err), o.sys.close(fd))
-	}
-	f.config = os.NewFile(uintptr(fd), f.dir+"/config")
 	if err := f.prepare(); err != nil {
 		return nil, err
 	}
-	if f.guard, err = guardian.Start(d.Address.String(), f.config); err != nil {
-		return nil, fmt.Errorf("without a guardian the device is not driven: %w", err)
-	}
-	f.mapper = &sysfsMapper{name: d.Address.String(), guard: f.guard, held: map[uint64]*held{}}
-	if err := o.space.Attach(f.mapper); err != nil {
-		f.mapper = nil
+	if f.guard, err = o.startGuardian(f, f.config, f.gone); err != nil {
 		return nil, err
 	}
-	go f.watchGuardian()
 	o.log.Warn("driven through sysfs: no IOMMU and no interrupts; a fault of the driver or of the device can overwrite any memory of this machine",
 		"device", f.Name(), "guardian", f.guard.PID())
 	return f, ctx.Err()
@@ -139,20 +121,6 @@ func (f *sysfsFunction) enable(count string) error {
 // writeAttribute writes a file that may be there for writing only, which not even root can open for more.
 func (f *sysfsFunction) writeAttribute(name, text string) error {
 	return needRoot(writeAttribute(f.dir+"/"+name, text))
-}
-
-// watchGuardian ends the device's DMA should the guardian end first: without one it is not driven.
-func (f *sysfsFunction) watchGuardian() {
-	<-f.guard.Exited()
-	select {
-	case <-f.closing:
-		return
-	default:
-	}
-	err := fmt.Errorf("%s: its guardian (process %d) has ended, and without one the device is not driven: %w", f.Name(), f.guard.PID(), ErrGone)
-	err = errors.Join(err, SetBusMaster(f, false))
-	f.opener.log.Error("bus mastering is switched off", "device", f.Name(), "err", err)
-	f.gone(err)
 }
 
 func (f *sysfsFunction) address() Address { return f.device.Address }
@@ -291,14 +259,14 @@ func (f *sysfsFunction) Close() error {
 	f.opener.mu.Lock()
 	defer f.opener.mu.Unlock()
 	if f.isClosed() {
-		return nil
+		return f.closes
 	}
 	f.opener.forget(f)
 	_, irqErr := f.Interrupts(0, nil)
 	if err := errors.Join(irqErr, f.shut()); err != nil {
-		return fmt.Errorf("%s: close: %w", f.Name(), err)
+		f.closes = fmt.Errorf("%s: close: %w", f.Name(), err)
 	}
-	return nil
+	return f.closes
 }
 
 // shut ends DMA, then the guardian, and lets go of the rest.
@@ -311,17 +279,10 @@ func (f *sysfsFunction) shut() error {
 	if stopped != nil && f.unplugged() {
 		stopped = nil
 	}
-	close(f.closing)
 	if f.guard != nil {
-		if err := f.guard.Close(); err != nil && stopped != nil {
-			errs = append(errs, fmt.Errorf("the device may still be doing DMA: %w", errors.Join(stopped, err)))
-		}
-	} else if stopped != nil {
+		errs = append(errs, f.guard.end(stopped))
+	} else {
 		errs = append(errs, stopped)
-	}
-	if f.mapper != nil {
-		f.mapper.over()
-		errs = append(errs, f.opener.space.Detach(f.mapper))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -23,14 +23,18 @@ type vfioFunction struct {
 	canReset       bool
 	regions, irqs  uint32
 	config         vfioRegionInfo
+	guard          *guarded // where there is no IOMMU
+	closes         error    // what Close returned
 
 	irqMu   sync.Mutex
 	on      *interrupts
 	notices []*signal
 
-	mu   sync.Mutex
-	fd   int // -1 once closed
-	bars map[int]*regionBAR
+	barMu sync.Mutex // held while registers are mapped or unmapped; comes before mu
+	bars  map[int]*regionBAR
+
+	mu sync.Mutex
+	fd int // -1 once closed
 }
 
 // openVFIO takes d's group, and d out of it.
@@ -45,7 +49,7 @@ func (o *Opener) openVFIO(d *Device) (_ *vfioFunction, err error) {
 	f := &vfioFunction{opener: o, sys: o.sys, at: d.Address, vendor: d.Vendor, device: d.Device, group: g, fd: -1, bars: map[int]*regionBAR{}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.shut(), o.dropGroup(g))
+			err = errors.Join(err, stopAll(f.notices), f.shut(), o.dropGroup(g))
 		}
 	}()
 	name := append([]byte(d.Address.String()), 0)
@@ -56,7 +60,16 @@ func (o *Opener) openVFIO(d *Device) (_ *vfioFunction, err error) {
 	if err := f.getInfo(); err != nil {
 		return nil, err
 	}
-	return f, f.watch()
+	if err := f.watch(); err != nil || !d.NoIOMMU {
+		return f, err
+	}
+	config, err := o.lockConfig(d.Address)
+	if err != nil {
+		return nil, err
+	}
+	defer config.Close() // the guardian has it
+	f.guard, err = o.startGuardian(f, config, f.gone)
+	return f, err
 }
 
 // checkVFIO says what is to be done before d can be opened.
@@ -76,7 +89,7 @@ func (o *Opener) checkVFIO(d *Device) error {
 		return fmt.Errorf("there is no IOMMU that would keep the device to its buffers: switch it on (intel_iommu=on), or accept that the device can write to all memory: %s?access=noiommu", d.Address)
 	case !d.NoIOMMU && o.opt.Access == VFIONoIOMMU:
 		return fmt.Errorf("there is an IOMMU: leave access=noiommu away, as %s", d.Address)
-	case o.opt.Access == VFIONoIOMMU && !o.space.Physical():
+	case o.opt.Access == VFIONoIOMMU && !o.space.Physical() && !o.anySpace:
 		return errors.New("without an IOMMU the address space has to be a physical one (vtop.NewPhysical)")
 	case o.opt.Access == VFIONoIOMMU:
 		o.log.Warn("no IOMMU: a fault of the driver or of the device can overwrite any memory of this machine", "device", d.Address.String())
@@ -186,14 +199,15 @@ func (f *vfioFunction) Reset(ctx context.Context) error {
 }
 
 // Close implements Function. The kernel stops the device's DMA when its file is closed for the last time, and mappings of
-// its registers keep it open: those go first. With the last function of a container its memory is unmapped too.
+// its registers keep it open: those go first. With the last function of a container its memory is unmapped too. A second Close
+// returns what the first did.
 func (f *vfioFunction) Close() error {
 	f.opener.mu.Lock()
 	defer f.opener.mu.Unlock()
 	f.irqMu.Lock()
 	defer f.irqMu.Unlock()
 	if f.group == nil {
-		return nil
+		return f.closes
 	}
 	f.opener.forget(f)
 	// What cannot be switched off goes with the file.
@@ -202,19 +216,28 @@ func (f *vfioFunction) Close() error {
 	f.notices = nil
 	stopped := SetBusMaster(f, false)
 	shutErr := f.shut()
-	groupErr := f.opener.dropGroup(f.group)
-	f.group = nil
-	if shutErr != nil && stopped != nil {
+	if shutErr == nil {
+		stopped = nil
+	}
+	if stopped != nil {
 		shutErr = fmt.Errorf("the device may still be doing DMA: %w", errors.Join(shutErr, stopped))
 	}
-	if err := errors.Join(shutErr, groupErr); err != nil {
-		return fmt.Errorf("%s: close: %w", f.Name(), err)
+	var guardErr error
+	if f.guard != nil {
+		guardErr = f.guard.end(stopped)
 	}
-	return nil
+	groupErr := f.opener.dropGroup(f.group)
+	f.group = nil
+	if err := errors.Join(shutErr, guardErr, groupErr); err != nil {
+		f.closes = fmt.Errorf("%s: close: %w", f.Name(), err)
+	}
+	return f.closes
 }
 
 // shut lets go of registers and of the device's file.
 func (f *vfioFunction) shut() error {
+	f.barMu.Lock()
+	defer f.barMu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var errs []error
@@ -235,12 +258,11 @@ func (f *vfioFunction) shut() error {
 
 // BAR implements Function.
 func (f *vfioFunction) BAR(n int) (BAR, error) {
-	f.mu.Lock()
+	f.barMu.Lock()
+	defer f.barMu.Unlock()
 	b, known := f.bars[n]
-	closed := f.fd < 0
-	f.mu.Unlock()
 	switch {
-	case closed:
+	case f.fd < 0:
 		return nil, fmt.Errorf("%s: BAR %d: the function is closed", f.Name(), n)
 	case known:
 		return b.view(), nil
@@ -255,8 +277,6 @@ func (f *vfioFunction) BAR(n int) (BAR, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: BAR %d: %w", f.Name(), n, err)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.bars[n] = b
 	return b.view(), nil
 }
@@ -269,7 +289,7 @@ func (f *vfioFunction) enableMemory() error {
 	return f.WriteConfig(ConfigCommand, 2, v|CommandMemory)
 }
 
-// mapBAR maps what may be mapped of a BAR, and reaches the rest by reads and writes of the device's file.
+// mapBAR maps what may be mapped of a BAR, and reaches the rest by reads and writes of the device's file. The caller holds barMu.
 func (f *vfioFunction) mapBAR(n int) (*regionBAR, error) {
 	r, sparse, msix, err := f.region(uint32(n))
 	if err != nil {

@@ -204,21 +204,13 @@ func (c *container) rename() {
 	c.name = "VFIO group " + strings.Join(words, "+")
 }
 
-// releaseContainer detaches the Space and closes the container, whose groups have no open device. Closing unmaps whatever is
-// left, so a Detach that failed succeeds then.
-func (o *Opener) releaseContainer(c *container) error {
+// detach takes the Space's memory out of a container that is about to be closed.
+func (o *Opener) detach(c *container) error {
 	o.containers = slices.DeleteFunc(o.containers, func(x *container) bool { return x == c })
 	if c.noIOMMU {
-		return c.close()
+		return nil
 	}
-	detachErr := o.space.Detach(c)
-	if err := c.close(); err != nil {
-		return errors.Join(detachErr, err)
-	}
-	if detachErr != nil {
-		return o.space.Detach(c)
-	}
-	return nil
+	return o.space.Detach(c)
 }
 
 func (c *container) close() error {

@@ -117,16 +117,20 @@ func (o *Opener) dropGroup(g *group) error {
 	c := g.container
 	c.groups = slices.DeleteFunc(c.groups, func(n int) bool { return n == g.number })
 	var errs []error
+	var kept error // memory that the IOMMU did not give back
 	if len(c.groups) == 0 {
 		// While the group is still in it: a container without a group has no IOMMU to unmap from.
-		errs = append(errs, o.releaseContainer(c))
+		kept = o.detach(c)
+		errs = append(errs, c.close())
 	} else {
 		c.rename()
 	}
 	if err := g.sys.close(g.fd); err != nil {
 		errs = append(errs, fmt.Errorf("close group %d: %w", g.number, err))
+	} else if kept != nil {
+		kept = o.space.Detach(c) // with the group the kernel has unmapped whatever was left
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, kept)...)
 }
 
 // harmless are the drivers beside vfio-pci that a function of a viable group may have.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -311,20 +312,11 @@ func TestOldKernelHasTypeOne(t *testing.T) {
 
 func TestNoIOMMUOnlyByName(t *testing.T) {
 	r := newVFIORig(t, nil)
-	r.machine.NoIOMMU()
-	r.machine.Add(pcitest.Card{Address: nic0, ID: "8086:10fb", Driver: pci.VFIODriver, Group: pcitest.NoGroup})
-	r.kernel.Add(nic0, 99)
-	r.kernel.Types = []uintptr{8}
+	r.withoutIOMMU()
 	r.refused(nic0, "access=noiommu")
 	r.use(pci.OpenOptions{Access: pci.VFIONoIOMMU})
 	r.refused(nic0, "physical")
-	space, err := vtop.NewPhysical()
-	if err != nil {
-		t.Logf("physical addresses cannot be read here (%v): what follows was not looked at", err)
-		return
-	}
-	r.space = space
-	r.use(pci.OpenOptions{Access: pci.VFIONoIOMMU})
+	pci.AnySpace(r.opener)
 	f := r.open(nic0)
 	if bar, err := f.BAR(0); err != nil || bar.Read32(0) != 0 {
 		t.Error(err)
@@ -336,6 +328,98 @@ func TestNoIOMMUOnlyByName(t *testing.T) {
 	behind := newVFIORig(t, map[string]int{nic0: 7})
 	behind.use(pci.OpenOptions{Access: pci.VFIONoIOMMU})
 	behind.refused(nic0, "there is an IOMMU")
+}
+
+// withoutIOMMU puts a card into the machine that VFIO hands out without protection.
+func (r *vfioRig) withoutIOMMU() {
+	r.machine.NoIOMMU()
+	config := make([]byte, 4096)
+	copy(config, []byte{0x86, 0x80, 0xfb, 0x10, 0x06, 0})
+	r.machine.Add(pcitest.Card{Address: nic0, ID: "8086:10fb", Driver: pci.VFIODriver, Group: pcitest.NoGroup, Config: config})
+	r.kernel.Add(nic0, 99)
+	r.kernel.Types = []uintptr{8}
+}
+
+// TestGuardianHoldsTheMemoryWhereVFIOHasNoIOMMU: a process that is killed loses its memory before VFIO's files are closed.
+func TestGuardianHoldsTheMemoryWhereVFIOHasNoIOMMU(t *testing.T) {
+	r := newVFIORig(t, nil)
+	r.withoutIOMMU()
+	r.use(pci.OpenOptions{Access: pci.VFIONoIOMMU})
+	pci.AnySpace(r.opener)
+	g := r.region()
+	r.add(g)
+	f := r.open(nic0)
+	held := 0
+	entries, err := os.ReadDir(pci.GuardianDir(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if to, err := os.Readlink(pci.GuardianDir(f) + "/" + e.Name()); err == nil && strings.HasPrefix(to, "/memfd:") {
+			held++
+		}
+	}
+	if held != 1 {
+		t.Errorf("it holds %d regions of 1", held)
+	}
+	told := make(chan error, 1)
+	f.(pci.GoneNotifier).OnGone(func(err error) { told <- err })
+	pci.KillGuardian(t, f)
+	if err := <-told; !errors.Is(err, pci.ErrGone) || !strings.Contains(err.Error(), "guardian") {
+		t.Errorf("told: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+// TestNoticeThatCannotBeHadLeavesNothingBehind: the one before it was had.
+func TestNoticeThatCannotBeHadLeavesNothingBehind(t *testing.T) {
+	r := newVFIORig(t, map[string]int{nic0: 7})
+	r.kernel.Refuse["SET_IRQS 3"] = unix.EINVAL
+	events := func() (n int) {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && to == "anon_inode:[eventfd]" {
+				n++
+			}
+		}
+		return n
+	}
+	before := events()
+	r.refused(nic0, "cannot be corrected")
+	if n := events(); n != before {
+		t.Errorf("%d eventfds, %d before", n, before)
+	}
+}
+
+// TestBARIsMappedOnceByWhoeverAsks: a second mapping would keep the device open after Close.
+func TestBARIsMappedOnceByWhoeverAsks(t *testing.T) {
+	for range 20 {
+		r := newVFIORig(t, map[string]int{nic0: 7})
+		f := r.open(nic0)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if _, err := f.BAR(0); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if got := r.kernel.Devices[nic0].BARs[0].Mapped; len(got) != 1 {
+			t.Fatalf("mapped are %v", got)
+		}
+		// Close may come at any time.
+		all.Go(func() { _, _ = f.BAR(0) })
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		all.Wait()
+	}
 }
 
 func TestMemoryLimitIsToldBeforeItBitesAndWhenItDoes(t *testing.T) {
@@ -398,7 +482,10 @@ func TestCloseUnmapsEvenWhatTheKernelWouldNotGiveBack(t *testing.T) {
 
 func TestCloseThatCannotEndDMASaysSo(t *testing.T) {
 	r := newVFIORig(t, map[string]int{nic0: 7})
-	f := r.open(nic0)
+	f, err := r.opener.Open(context.Background(), parse(t, nic0))
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := f.BAR(0); err != nil {
 		t.Fatal(err)
 	}
@@ -406,8 +493,10 @@ func TestCloseThatCannotEndDMASaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.kernel.Refuse["munmap"], r.kernel.Refuse["config"] = unix.ENOMEM, unix.EIO
-	if err := f.Close(); err == nil || !strings.Contains(err.Error(), "DMA") {
-		t.Errorf("close: %v", err)
+	for range 2 { // asking again makes it no better
+		if err := f.Close(); err == nil || !strings.Contains(err.Error(), "DMA") {
+			t.Errorf("close: %v", err)
+		}
 	}
 	r.kernel.Wrong = nil // the mapping that it could not give back
 }
