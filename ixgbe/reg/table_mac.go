@@ -20,7 +20,7 @@ var mac = []Reg{
 		bit("SYM_PAUSE", 7, "Pause both ways."), bit("ASM_PAUSE", 8, "Pause one way.")),
 	def("PCS1GANLP", at(0x0421C), RO, unknown, unknownReset, srcDPDK, "1 Gb/s abilities of the partner. §8.2.3.22.5",
 		bit("SYM_PAUSE", 7, "Pause both ways.").from(srcBarrel), bit("ASM_PAUSE", 8, "Pause one way.").from(srcBarrel)),
-	def("HLREG0", at(0x04240), RW, unknown, unknownReset, srcHdr+"; LPBK is 0 after reset: "+srcProbe,
+	def("HLREG0", at(0x04240), RW, unknown, unknownReset, srcHdr+"; after reset LPBK is 0, TXCRCEN, RXCRCSTRP and TXPADEN are 1: "+srcProbe,
 		"MAC control. §8.2.3.22.8",
 		bit("TXCRCEN", 0, "Append the FCS."),
 		bit("RXCRCSTRP", 1, "Strip the FCS; must equal RDRXCTL.CRCSTRIP."),
