@@ -52,6 +52,13 @@ func (h *Host) Bind(ctx context.Context, a Address, opt BindOptions) error {
 		return err
 	}
 	err = h.change(ctx, a, func(s *state, d *Device) error {
+		// Another process may have been at it while we waited, and the card be in use now.
+		if d.Driver == opt.Driver {
+			return nil
+		}
+		if err := h.refuseBind(d, opt); err != nil {
+			return err
+		}
 		s.note(d)
 		if err := h.saveState(s); err != nil {
 			return err
@@ -148,16 +155,13 @@ func (h *Host) Unbind(ctx context.Context, a Address, opt BindOptions) error {
 	if err != nil {
 		return err
 	}
-	if d.Driver == "" {
-		return nil
-	}
-	if !d.IsNetwork() && !opt.Force {
-		return &RefusedError{Address: a, Kind: ErrNotNetwork, Reasons: []string{fmt.Sprintf("its class is %06x", d.Class)}, Remedy: "--force unbinds it all the same"}
-	}
-	if err := h.refuseInUse(d, opt.Force); err != nil {
+	if err := h.refuseUnbind(d, opt); err != nil || d.Driver == "" {
 		return err
 	}
 	return h.change(ctx, a, func(s *state, d *Device) error {
+		if err := h.refuseUnbind(d, opt); err != nil || d.Driver == "" {
+			return err
+		}
 		s.note(d)
 		if err := h.saveState(s); err != nil {
 			return err
@@ -172,14 +176,24 @@ func (h *Host) Unbind(ctx context.Context, a Address, opt BindOptions) error {
 	})
 }
 
+// refuseUnbind looks for a reason not to take d from the driver that it has.
+func (h *Host) refuseUnbind(d *Device, opt BindOptions) error {
+	switch {
+	case d.Driver == "":
+		return nil
+	case !d.IsNetwork() && !opt.Force:
+		return &RefusedError{Address: d.Address, Kind: ErrNotNetwork, Reasons: []string{fmt.Sprintf("its class is %06x", d.Class)}, Remedy: "--force unbinds it all the same"}
+	}
+	return h.refuseInUse(d, opt.Force)
+}
+
 // Restore gives the device at a back to the driver that it had before Bind or Unbind, or, when that is not known, to the one
 // that the kernel chooses. It is refused (ErrInUse) while somebody has the device open.
 func (h *Host) Restore(ctx context.Context, a Address, opt BindOptions) error {
-	d, err := h.Device(a)
-	if err != nil {
+	if _, err := h.Device(a); err != nil {
 		return err
 	}
-	return h.change(ctx, a, func(s *state, _ *Device) error {
+	return h.change(ctx, a, func(s *state, d *Device) error {
 		r, known := s.of(d)
 		settled := known && d.Driver == r.Driver && d.Override == r.Override
 		if settled || !known && d.Driver != "" && !handsOut(d.Driver) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -441,4 +442,68 @@ func TestTheOwnerGetsTheNode(t *testing.T) {
 		t.Errorf("no node: %v", err)
 	}
 	with(t, m, port0, "vfio-pci", "vfio-pci")
+}
+
+// TestWhoWaitedLooksAgain: while one waited for another's binding, the card was bound, and is in use.
+func TestWhoWaitedLooksAgain(t *testing.T) {
+	for what, c := range map[string]struct {
+		do func(*pci.Host, pci.Address) error
+		is error
+	}{
+		"to bind it alike": {func(h *pci.Host, a pci.Address) error { return h.Bind(t.Context(), a, pci.BindOptions{}) }, nil},
+		"to bind it":       {func(h *pci.Host, a pci.Address) error { return h.Bind(t.Context(), a, pci.BindOptions{Driver: "uio"}) }, pci.ErrInUse},
+		"to unbind it":     {func(h *pci.Host, a pci.Address) error { return h.Unbind(t.Context(), a, pci.BindOptions{}) }, pci.ErrInUse},
+		"to restore it":    {func(h *pci.Host, a pci.Address) error { return h.Restore(t.Context(), a, pci.BindOptions{}) }, pci.ErrInUse},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m := machine(t)
+			m.Driver("uio")
+			bind(t, m, port0) // makes the lock's file
+			if err := m.Host().Restore(t.Context(), addr(t, port0), pci.BindOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			name := m.Path("run/barewire/bind.lock")
+			lock, err := os.Open(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+				t.Fatal(err)
+			}
+			waiting := make(chan error, 1)
+			go func() { waiting <- c.do(m.Host(), addr(t, port0)) }()
+			for opened(t, name) < 2 {
+				runtime.Gosched()
+			}
+			dir := "sys/bus/pci/devices/" + port0
+			m.Remove(dir + "/driver")
+			m.Remove(dir + "/net")
+			m.Link(dir+"/driver", "../../drivers/vfio-pci")
+			m.Put(dir+"/driver_override", "vfio-pci\n")
+			m.Link("proc/812/fd/9", "/dev/vfio/17")
+			before := len(m.Writes())
+			lock.Close()
+			if err := <-waiting; !errors.Is(err, c.is) || c.is == nil && err != nil {
+				t.Errorf("%v, want %v", err, c.is)
+			}
+			if after := m.Writes(); len(after) != before {
+				t.Errorf("it was taken away: %q", after[before:])
+			}
+		})
+	}
+}
+
+// opened is how often this process has a file open.
+func opened(t *testing.T, name string) (n int) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && to == name {
+			n++
+		}
+	}
+	return n
 }

@@ -56,12 +56,16 @@ func readFile(name string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close() // read only: nothing can be lost
+	return readAll(f, limit)
+}
+
+func readAll(f *os.File, limit int) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(b) > limit {
-		return nil, fmt.Errorf("%s: longer than %d bytes, so it is not what it should be", name, limit)
+		return nil, fmt.Errorf("%s: longer than %d bytes, so it is not what it should be", f.Name(), limit)
 	}
 	return b, nil
 }

@@ -1,7 +1,6 @@
 package pci
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"net/netip"
@@ -168,12 +167,17 @@ func (h *Host) openFiles() (list []openFile) {
 		}
 		pid := filepath.Base(filepath.Dir(filepath.Dir(link)))
 		f := openFile{pid, to}
-		if h.live() && pid == self || !strings.HasPrefix(to, "/dev/vfio/") && !strings.Contains(to, "/resource") || slices.Contains(list, f) {
+		if h.live() && pid == self || !accessFile(to) || slices.Contains(list, f) {
 			continue
 		}
 		list = append(list, f)
 	}
 	return list
+}
+
+// accessFile reports whether a file gives access to a device, by its name. Below /sys and /dev nobody but root makes names.
+func accessFile(name string) bool {
+	return strings.HasPrefix(name, "/dev/vfio/") || strings.HasPrefix(name, "/sys/") && strings.Contains(name, "/resource")
 }
 
 // holders are the processes that have the device open: through its VFIO group, its VFIO device, or its BARs in sysfs.
@@ -187,7 +191,7 @@ func (h *Host) holders(d *Device, open []openFile) (reasons []string) {
 		if len(reasons) == maxHolders {
 			return append(reasons, "and more processes")
 		}
-		reasons = append(reasons, fmt.Sprintf("process %s (%s) has %s open", f.pid, h.command(f.pid), f.name))
+		reasons = append(reasons, fmt.Sprintf("process %s (%s) has %s open", f.pid, h.command(f.pid), printable(f.name)))
 	}
 	return reasons
 }
@@ -224,12 +228,17 @@ func (h *Host) command(pid string) string {
 	if err != nil {
 		return "?"
 	}
-	return string(bytes.Map(func(r rune) rune {
+	return printable(string(b))
+}
+
+// printable is what of a text that anybody may have chosen is fit for a terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
 			return -1
 		}
 		return r
-	}, b))
+	}, s)
 }
 
 // Viable returns nil when the device's IOMMU group can be given to a process as a whole once the device itself is bound to

@@ -124,6 +124,19 @@ func TestAProcessThatDrivesTheCardThroughVFIOIsNamed(t *testing.T) {
 	}
 }
 
+// Names of files are chosen by whoever makes them; below /sys that is the kernel, or the owner of a container.
+func TestFileThatIsOnlyCalledLikeACardIsNoUse(t *testing.T) {
+	m := machine(t)
+	m.Link("proc/812/fd/9", "/tmp/"+port0+"/resource0")
+	if use := m.Host().InUse(device(t, m, port0)); len(use) != 0 {
+		t.Errorf("in use: %q", use)
+	}
+	m.Link("proc/812/fd/10", "/sys/\x1b[2J/"+port0+"/resource0")
+	if use := m.Host().InUse(device(t, m, port0)); len(use) != 1 || strings.Contains(use[0], "\x1b") {
+		t.Errorf("in use: %q", use)
+	}
+}
+
 func TestManyDevicesAreAskedAtOnce(t *testing.T) {
 	m := machine(t)
 	m.Put("proc/net/route", routeHeader+routeAll)

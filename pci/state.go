@@ -59,7 +59,7 @@ func (h *Host) loadState() (*state, error) {
 	if why, err := foreignFile(f); err != nil || why != "" {
 		return nil, errors.Join(err, distrust(why))
 	}
-	b, err := readFile(name, maxState)
+	b, err := readAll(f, maxState)
 	if err != nil {
 		return nil, fmt.Errorf("read the notes about bindings: %w", err)
 	}
