@@ -100,7 +100,7 @@ var kinds = [numKinds]struct{ name, section, text string }{
 	RxBufferTwice:      {"RxBufferTwice", "§7.1.6.1", "receive buffer given while the card already has it"},
 	RxBufferTouched:    {"RxBufferTouched", "§7.1.6.1", "receive buffer written by software while the card has it"},
 	TxStale:            {"TxStale", "§7.2.3.2", "transmit descriptor with DD set: not rewritten since its last use"},
-	TxLengthZero:       {"TxLengthZero", "§7.2.3.2.4", "transmit descriptor with a data length of 0; the queue hangs"},
+	TxLengthZero:       {"TxLengthZero", "§7.2.3.2.4", "transmit descriptor with a data length of 0 or above 16 KiB; the queue hangs"},
 	TxFrameLength:      {"TxFrameLength", "§7.2.3.2.4", "frame below 14 bytes or above the longest; it is not sent"},
 	TxNotTerminated:    {"TxNotTerminated", "§7.2.3.2.4", "the tail lies inside a frame: no EOP before it"},
 	TxTooManySegments:  {"TxTooManySegments", "§7.2.1.1", "frame of more than 40 - WTHRESH descriptors; the queue hangs"},
