@@ -103,8 +103,12 @@ func (o *outputs) close(err error) error {
 }
 
 // await does f, but ends when ctx does, even if f cannot: it may be waiting for the other end of a pipe. Then the process is
-// about to end, and what f uses must not be touched.
+// about to end, and what f uses must not be touched. When ctx has ended before, f is not begun: it would make files that nobody
+// waits for.
 func await(ctx context.Context, f func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	select {

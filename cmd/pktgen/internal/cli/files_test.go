@@ -50,22 +50,61 @@ func TestInterruptionBeforeTheStartIsNoFailure(t *testing.T) {
 	}
 }
 
+// interrupted runs a command and interrupts it when begun has returned.
+func interrupted(begun func(), args ...string) (Code, string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		begun()
+		cancel()
+	}()
+	var log bytes.Buffer
+	code := (&app{out: io.Discard, log: &log, open: device.OpenSet}).main(ctx, args)
+	return code, log.String()
+}
+
 // Nobody writes to the pipe that is to be replayed, or reads from the one a dry run writes to beyond what it holds.
 func TestInterruptionEndsTheWaitForAPipe(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, log := ended("replay", pipe); code != Interrupted {
+	var writer *os.File
+	if code, log := interrupted(func() {
+		var err error
+		if writer, err = os.OpenFile(pipe, os.O_WRONLY, 0); err != nil { // waits for the reader
+			t.Error(err)
+		}
+	}, "replay", pipe); code != Interrupted {
 		t.Errorf("replay: code %d: %s", code, log)
 	}
-	reader, err := os.OpenFile(pipe, os.O_RDWR, 0)
+	defer writer.Close()
+	pipe2 := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe2, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(pipe2, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	if code, log := ended("run", "-n", "100k", "--dry-run="+pipe); code != Interrupted {
+	if code, log := interrupted(func() {
+		if _, err := reader.Read(make([]byte, 1)); err != nil {
+			t.Error(err)
+		}
+	}, "run", "-n", "100k", "--dry-run="+pipe2); code != Interrupted {
 		t.Errorf("dry run: code %d: %s", code, log)
+	}
+}
+
+func TestInterruptionBeforeADryRunMakesNoFile(t *testing.T) {
+	dir := t.TempDir()
+	for range 100 {
+		if code, log := ended("run", "-n", "1", "--dry-run="+filepath.Join(dir, "dry.pcap")); code != Interrupted {
+			t.Fatalf("code %d: %s", code, log)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 
