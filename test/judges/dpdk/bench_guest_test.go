@@ -35,7 +35,7 @@ func machine(t *testing.T, wire string) guest.Machine {
 	if guest.Inside() {
 		return m
 	}
-	fetch := func(_ context.Context, name string) (string, error) { return guest.Debian(t, name)[0], nil }
+	fetch := func(_ context.Context, names ...string) ([]string, error) { return guest.Debian(t, names...), nil }
 	files, err := debroot.Files(t.Context(), fetch,
 		debroot.Item{Package: "dpdk-dev", File: "usr/bin/dpdk-testpmd"}, debroot.Item{Package: "librte-mempool-ring23", File: ringPlugin})
 	require.NoError(t, err)

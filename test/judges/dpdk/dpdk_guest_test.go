@@ -4,6 +4,7 @@ package dpdk
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"bare.wire/test/guest"
@@ -37,11 +38,12 @@ func TestGuestTestpmd(t *testing.T) {
 
 // tolerated is what DPDK's driver does although the datasheet forbids it: the card records it rightly, and that it does no harm
 // here is said with it.
-var tolerated = []struct{ kind, why string }{
-	{"MaskWrittenZero", "the driver writes the mask it keeps to EIMS even when nothing is in it; that changes nothing, as the card says"},
-	{"HeadWrittenEnabled", "the driver writes 0 to the head of a ring that it has just enabled, where 0 already is (§8.2.3.8.4 wants it before)"},
-	{"RelaxedOrderLeft", "the driver leaves bit 12 of DCA_RXCTRL as a reset sets it; the card orders its writes all the same (§4.6.7 wants it clear)"},
-	{"FixedBits", "the driver prepares RDRXCTL only when it uses RSC; the bits concern RSC and FCoE, neither of which is on (§4.6.7)"},
+var tolerated = []struct{ kind, what, why string }{
+	{"MaskWrittenZero", "EIMS = 0", "the driver writes the mask it keeps to EIMS even when nothing is in it; that changes nothing, as the card says"},
+	{"RelaxedOrderLeft", "", "the driver leaves bit 12 of DCA_RXCTRL as a reset sets it; the card orders its writes all the same (§4.6.7 wants it clear)"},
+	{"HeadWrittenEnabled", "head = 0", "the driver writes 0 to the head of a ring that it has just enabled, where 0 already is (§8.2.3.8.4 wants it before)"},
+	{"FixedBits", "RDRXCTL", "the driver prepares RDRXCTL only when it uses RSC; the bits concern RSC and FCoE, neither of which is on (§4.6.7)"},
+	{"WriteBeforeReady", "ESDP", "seen once in a while: the driver waits after a reset, but its thread for the link, which switches the laser, does not"},
 }
 
 // noMisuse fails for everything that the card has recorded and that is not tolerated.
@@ -51,13 +53,18 @@ func noMisuse(t *testing.T, b *bench, card int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	said := make(map[string]bool)
 	for _, m := range all {
-		i := slices.IndexFunc(tolerated, func(x struct{ kind, why string }) bool { return x.kind == m.Kind })
-		if i < 0 {
+		i := slices.IndexFunc(tolerated, func(x struct{ kind, what, why string }) bool {
+			return x.kind == m.Kind && strings.Contains(m.Text, x.what)
+		})
+		switch {
+		case i < 0:
 			t.Errorf("card %d: %s", card, m.Text)
-			continue
+		case !said[m.Kind]:
+			said[m.Kind] = true
+			t.Logf("card %d: %s\n  tolerated: %s", card, m.Text, tolerated[i].why)
 		}
-		t.Logf("card %d: %s\n  tolerated: %s", card, m.Text, tolerated[i].why)
 	}
 }
 

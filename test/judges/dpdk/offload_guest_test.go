@@ -194,11 +194,26 @@ func checkRxSums(b *bench) error {
 			// Of UDP the driver does not say it: the 82599 takes a checksum of 0 for a wrong one (specification update).
 			fault = "TCP"
 		}
+		if want := packetType(i); p.HwType != want {
+			return fmt.Errorf("frame %d: the card's packet type is %q, want %q", i, p.HwType, want)
+		}
 		if fault != "" {
 			return fmt.Errorf("frame %d (UDP %v, damage %d): %s checksum: flags %v", i, udp, bad, fault, p.Flags)
 		}
 	}
 	return nil
+}
+
+// packetType is what testpmd makes of the packet type in the descriptor of frame i.
+func packetType(i int) string {
+	network, transport := "L3_IPV4", "L4_UDP"
+	if i%2 == 1 {
+		network = "L3_IPV6"
+	}
+	if protocol(i) == layers.IPProtocolTCP {
+		transport = "L4_TCP"
+	}
+	return "L2_ETHER " + network + " " + transport
 }
 
 // checkBadSums has the csum engine count, which asks the flags alone.

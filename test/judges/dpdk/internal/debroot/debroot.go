@@ -19,8 +19,8 @@ import (
 	"strings"
 )
 
-// Fetch unpacks a Debian package, or knows where it lies unpacked, and returns the directory.
-type Fetch func(ctx context.Context, name string) (dir string, err error)
+// Fetch unpacks Debian packages, or knows where they lie unpacked, and returns their directories in the same order.
+type Fetch func(ctx context.Context, names ...string) (dirs []string, err error)
 
 // Item is a file of a package that is wanted, by its path below the root, such as usr/bin/dpdk-testpmd.
 type Item struct{ Package, File string }
@@ -72,40 +72,69 @@ func Package(soname string) (string, error) {
 type root struct {
 	fetch Fetch
 	files map[string]string // path in the guest to file here
-	known map[string]bool   // libraries that have been found
+	known map[string]bool   // libraries that have been found, or are being looked for
 }
 
 // Files returns everything that the items need to run: the path in the guest of each file, and where it lies here. Programs
 // keep their paths; libraries all go to one directory, where the loader looks for them.
 func Files(ctx context.Context, fetch Fetch, items ...Item) (map[string]string, error) {
 	r := root{fetch: fetch, files: make(map[string]string), known: make(map[string]bool)}
-	var todo []string // ELF files whose libraries are to be found
+	var names []string
 	for _, it := range items {
-		dir, err := fetch(ctx, it.Package)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", it.File, err)
-		}
-		file, err := filepath.EvalSymlinks(filepath.Join(dir, it.File))
+		names = append(names, it.Package)
+	}
+	dirs, err := fetch(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	var todo []string // ELF files whose libraries are to be found
+	for i, it := range items {
+		file, err := filepath.EvalSymlinks(filepath.Join(dirs[i], it.File))
 		if err != nil {
 			return nil, fmt.Errorf("the Debian package %s has no %s: %w", it.Package, it.File, err)
 		}
 		r.files[path.Join("/", it.File)] = file
 		todo = append(todo, file)
 	}
-	for len(todo) > 0 {
-		file := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		found, err := r.needs(ctx, file)
+	for len(todo) > 0 { // a wave at a time, so that packages are fetched many at once
+		wanted, err := r.needs(todo)
 		if err != nil {
 			return nil, err
 		}
-		todo = append(todo, found...)
+		if todo, err = r.locate(ctx, wanted); err != nil {
+			return nil, err
+		}
 	}
 	return r.files, nil
 }
 
-// needs adds the libraries that a file asks for, and returns those that are new.
-func (r *root) needs(ctx context.Context, file string) (found []string, err error) {
+// want is a library that is looked for.
+type want struct{ name, pkg, by string }
+
+// needs are the libraries that files ask for and that have not been looked for yet.
+func (r *root) needs(files []string) (wanted []want, err error) {
+	for _, file := range files {
+		names, err := imported(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if r.known[name] {
+				continue
+			}
+			r.known[name] = true
+			pkg, err := Package(name)
+			if err != nil {
+				return nil, fmt.Errorf("%s needs it: %w", filepath.Base(file), err)
+			}
+			wanted = append(wanted, want{name, pkg, filepath.Base(file)})
+		}
+	}
+	return wanted, nil
+}
+
+// imported are the names of the libraries of an ELF file, and of its loader if it has one.
+func imported(file string) ([]string, error) {
 	f, err := elf.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
@@ -118,35 +147,39 @@ func (r *root) needs(ctx context.Context, file string) (found []string, err erro
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		names = append(names, interpreter)
 	}
-	for _, name := range names {
-		if r.known[name] {
-			continue
-		}
-		r.known[name] = true
-		lib, err := r.locate(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("%s, which %s needs: %w", name, filepath.Base(file), err)
-		}
-		to := libraryDir
-		if name == interpreter {
-			to = loaderDir
-		}
-		r.files[path.Join(to, name)] = lib
-		found = append(found, lib)
-	}
-	return found, nil
+	return names, nil
 }
 
-// locate fetches the package of a library and finds the file in it.
-func (r *root) locate(ctx context.Context, name string) (string, error) {
-	pkg, err := Package(name)
-	if err != nil {
-		return "", err
+// locate fetches the packages of libraries, adds their files and returns them.
+func (r *root) locate(ctx context.Context, wanted []want) (files []string, err error) {
+	if len(wanted) == 0 {
+		return nil, nil
 	}
-	dir, err := r.fetch(ctx, pkg)
-	if err != nil {
-		return "", err
+	var names []string
+	for _, w := range wanted {
+		names = append(names, w.pkg)
 	}
+	dirs, err := r.fetch(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("libraries of %s: %w", wanted[0].by, err)
+	}
+	for i, w := range wanted {
+		file, err := find(dirs[i], w.name)
+		if err != nil {
+			return nil, fmt.Errorf("%s, which %s needs: the Debian package %s: %w", w.name, w.by, w.pkg, err)
+		}
+		to := libraryDir
+		if w.name == interpreter {
+			to = loaderDir
+		}
+		r.files[path.Join(to, w.name)] = file
+		files = append(files, file)
+	}
+	return files, nil
+}
+
+// find finds a library in an unpacked package.
+func find(dir, name string) (string, error) {
 	for _, sub := range searched {
 		file, err := filepath.EvalSymlinks(filepath.Join(dir, sub, name))
 		if err == nil {
@@ -156,5 +189,5 @@ func (r *root) locate(ctx context.Context, name string) (string, error) {
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("the Debian package %s does not have it: name the one that has in the exceptions", pkg)
+	return "", errors.New("it is not in there: name the one that has it in the exceptions")
 }

@@ -35,15 +35,18 @@ func TestPackagesAreNamedByPolicy(t *testing.T) {
 }
 
 // tree fetches packages out of a directory, and nothing else.
-func tree(t *testing.T, fetched *[]string) (string, Fetch) {
+func tree(t *testing.T, fetched *[][]string) (string, Fetch) {
 	dir := t.TempDir()
-	return dir, func(_ context.Context, name string) (string, error) {
-		*fetched = append(*fetched, name)
-		p := filepath.Join(dir, name)
-		if _, err := os.Stat(p); err != nil {
-			return "", errors.New("no package " + name)
+	return dir, func(_ context.Context, names ...string) (dirs []string, err error) {
+		*fetched = append(*fetched, names)
+		for _, n := range names {
+			p := filepath.Join(dir, n)
+			if _, err := os.Stat(p); err != nil {
+				return nil, errors.New("no package " + n)
+			}
+			dirs = append(dirs, p)
 		}
-		return p, nil
+		return dirs, nil
 	}
 }
 
@@ -57,7 +60,7 @@ func put(t *testing.T, dir, name, as string) {
 }
 
 func TestLibrariesAreFollowedThroughPackages(t *testing.T) {
-	var fetched []string
+	var fetched [][]string
 	dir, fetch := tree(t, &fetched)
 	put(t, dir, "prog: liba_b.so.1", "tool/usr/bin/prog")
 	put(t, dir, "lib: libm.so.6", "liba-b1/usr/lib/x86_64-linux-gnu/liba_b.so.1.0.3")
@@ -73,11 +76,11 @@ func TestLibrariesAreFollowedThroughPackages(t *testing.T) {
 		"/usr/lib/x86_64-linux-gnu/libm.so.6":   filepath.Join(dir, "libc6/lib/x86_64-linux-gnu/libm.so.6"),
 		"/lib64/ld-linux-x86-64.so.2":           filepath.Join(dir, "libc6/lib64/ld-linux-x86-64.so.2"),
 	}, files)
-	assert.Equal(t, []string{"tool", "liba-b1", "libc6", "libc6"}, fetched)
+	assert.Equal(t, [][]string{{"tool"}, {"liba-b1", "libc6"}, {"libc6"}}, fetched)
 }
 
 func TestWhatIsMissingIsNamed(t *testing.T) {
-	var fetched []string
+	var fetched [][]string
 	dir, fetch := tree(t, &fetched)
 	_, err := Files(t.Context(), fetch, Item{"tool", "usr/bin/prog"})
 	assert.ErrorContains(t, err, "no package tool")
@@ -86,11 +89,11 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	_, err = Files(t.Context(), fetch, Item{"tool", "usr/bin/other"})
 	assert.ErrorContains(t, err, "package tool has no usr/bin/other")
 	_, err = Files(t.Context(), fetch, Item{"tool", "usr/bin/prog"})
-	assert.ErrorContains(t, err, "liba_b.so.1, which prog needs: no package liba-b1")
+	assert.ErrorContains(t, err, "libraries of prog: no package liba-b1")
 
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "liba-b1"), 0o755))
 	_, err = Files(t.Context(), fetch, Item{"tool", "usr/bin/prog"})
-	assert.ErrorContains(t, err, "liba-b1 does not have it")
+	assert.ErrorContains(t, err, "package liba-b1: it is not in there")
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "tool/usr/bin/prog"), []byte("#!/bin/sh"), 0o755))
 	_, err = Files(t.Context(), fetch, Item{"tool", "usr/bin/prog"})
