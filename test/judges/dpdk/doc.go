@@ -9,5 +9,5 @@
 // parameters (traffic_test.go). Three sides count: the host, the card and testpmd. The same checks then have to notice faults that
 // are put into the card on purpose (faults_guest_test.go).
 //
-// `make guest GUESTPKG=./test/judges/dpdk/` runs it; BAREWIRE_FULL=1 for all of it.
+// `make guest GUESTPKG=./test/judges/dpdk/` runs it, with BAREWIRE_FULL=1 all of it; `make mutants` prints the table of faults.
 package dpdk

@@ -22,7 +22,6 @@ type exchange struct {
 	MSS     int      // TCP payload of a segment, bytes
 	Good    []string // addresses or VLANs that pass a filter
 	Bad     []string // and that do not
-	Linger  bool     // wait for frames that must not come after all that must
 }
 
 // step is what is sent at once, and what must have come back before the next. An exchange of many frames has many steps, so that
