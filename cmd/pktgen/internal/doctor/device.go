@@ -46,10 +46,14 @@ func (e *exam) card(uri string, a pci.Address, access string) {
 		fail("pktgen devices show "+a.String(), "in use: %s", clean(strings.Join(use, "; ")))
 		return
 	}
-	if access == "sysfs" {
+	switch access {
+	case "sysfs":
 		e.bySysfs(uri, d)
-	} else {
+	case "", "vfio", "noiommu":
 		e.byVFIO(uri, d, access)
+	default:
+		fail("write access=vfio, access=sysfs or access=noiommu", "access=%s: there is no such way to a card", clean(access))
+		return
 	}
 	e.near(uri, d)
 	e.linkOf(uri, d)
@@ -59,6 +63,8 @@ func (e *exam) bySysfs(uri string, d *pci.Device) {
 	switch {
 	case d.Driver != "":
 		e.lacks(true, uri, "sudo pktgen devices unbind "+d.Address.String(), "driver %s has it", clean(d.Driver))
+	case d.Group >= 0 && e.domain(d.Group) != "identity":
+		e.lacks(true, uri, "sudo pktgen devices bind "+d.Address.String()+"; and leave access=sysfs away", "there is an IOMMU, which physical addresses do not pass (group %d is of type %q)", d.Group, e.domain(d.Group))
 	case !e.Root:
 		e.lacks(true, uri, "sudo pktgen ...", "only root may drive a card through sysfs")
 	default:
@@ -66,9 +72,18 @@ func (e *exam) bySysfs(uri string, d *pci.Device) {
 	}
 }
 
+// domain is how the IOMMU translates for a group that no process has.
+func (e *exam) domain(group int) string {
+	return e.read(fmt.Sprintf("/sys/kernel/iommu_groups/%d/type", group))
+}
+
 func (e *exam) byVFIO(uri string, d *pci.Device, access string) {
 	address := d.Address.String()
 	bind := "sudo pktgen devices bind " + address
+	if access == "noiommu" && d.Group >= 0 && !d.NoIOMMU {
+		e.lacks(true, uri, "leave access=noiommu away: "+address, "there is an IOMMU, and doing without it is refused")
+		return
+	}
 	var refused *pci.RefusedError
 	if err := e.Host.Viable(d); errors.As(err, &refused) {
 		e.lacks(true, uri, refused.Remedy, "%s: %s", refused.Kind, clean(strings.Join(refused.Reasons, "; ")))
@@ -97,6 +112,8 @@ func (e *exam) byVFIO(uri string, d *pci.Device, access string) {
 		e.lacks(true, uri, bind, "its device node %s is not there", d.GroupNode())
 	case !l.Devices[0].Node.Opens:
 		e.lacks(true, uri, bind+" --user $USER", "its device node %s does not open for you", d.GroupNode())
+	case access == "noiommu" && !e.Root:
+		e.lacks(true, uri, "sudo pktgen ...", "only root may drive a card that no IOMMU guards")
 	default:
 		e.ok(uri, "bound to vfio-pci, %s opens", d.GroupNode())
 	}

@@ -100,6 +100,7 @@ func TestNothingIsAmissOnAFitMachine(t *testing.T) {
 func TestWhatIsAmissIsSaidWithWhatRemovesIt(t *testing.T) {
 	withoutIOMMU := func(m *pcitest.Machine) { m.NoIOMMU(); m.Remove("sys/kernel/iommu_groups") }
 	unbound := func(m *pcitest.Machine) { m.Remove("sys/bus/pci/devices/" + card + "/driver") }
+	ungrouped := func(m *pcitest.Machine) { m.Remove("sys/bus/pci/devices/" + card + "/iommu_group") }
 	for name, c := range map[string]struct {
 		spoil  func(m *pcitest.Machine)
 		uris   string
@@ -135,9 +136,13 @@ func TestWhatIsAmissIsSaidWithWhatRemovesIt(t *testing.T) {
 		"no such kind":          {func(*pcitest.Machine) {}, "eth0", "eth0", doctor.Fail, "pktgen devices"},
 		"another card":          {func(m *pcitest.Machine) { m.Put("sys/bus/pci/devices/"+card+"/device", "0x1572\n") }, card, card, doctor.Fail, "pktgen devices"},
 		"not bound":             {unbound, card, card, doctor.Fail, "sudo pktgen devices bind " + card},
-		"not bound, no IOMMU":   {unbound, card + "?access=noiommu", card + "?access=noiommu", doctor.Fail, "bind " + card + " --allow-noiommu"},
+		"not bound, no IOMMU":   {func(m *pcitest.Machine) { unbound(m); ungrouped(m) }, card + "?access=noiommu", card + "?access=noiommu", doctor.Fail, "bind " + card + " --allow-noiommu"},
 		"bound, sysfs":          {func(*pcitest.Machine) {}, card + "?access=sysfs", card + "?access=sysfs", doctor.Fail, "sudo pktgen devices unbind " + card},
-		"sysfs without root":    {unbound, card + "?access=sysfs", card + "?access=sysfs", doctor.Fail, "sudo pktgen"},
+		"noiommu with an IOMMU": {func(*pcitest.Machine) {}, card + "?access=noiommu", card + "?access=noiommu", doctor.Fail, "leave access=noiommu away"},
+		"sysfs with an IOMMU":   {unbound, card + "?access=sysfs", card + "?access=sysfs", doctor.Fail, "devices bind " + card},
+		"noiommu without root":  {func(m *pcitest.Machine) { noIOMMUGroup(m); m.Put("dev/vfio/noiommu-17", "") }, card + "?access=noiommu", card + "?access=noiommu", doctor.Fail, "sudo pktgen ..."},
+		"no such access":        {func(*pcitest.Machine) {}, card + "?access=magic", card + "?access=magic", doctor.Fail, "access=sysfs"},
+		"sysfs without root":    {func(m *pcitest.Machine) { unbound(m); ungrouped(m) }, card + "?access=sysfs", card + "?access=sysfs", doctor.Fail, "sudo pktgen ..."},
 		"no node of the group":  {func(m *pcitest.Machine) { m.Remove("dev/vfio/17") }, card, card, doctor.Fail, "sudo pktgen devices bind"},
 		"in use":                {func(m *pcitest.Machine) { m.Link("proc/812/fd/3", "/dev/vfio/17") }, card, card, doctor.Fail, "pktgen devices show " + card},
 		"no socket":             {func(*pcitest.Machine) {}, "vhost-user:/run/vm1.sock", "vhost-user:/run/vm1.sock", doctor.Fail, "other end"},

@@ -3,6 +3,7 @@ package inventory
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"bare.wire/pci"
 )
@@ -112,7 +113,7 @@ func bars(d *pci.Device) []BAR {
 		if r.Flags&pci.ResourceIO != 0 {
 			kind = "ports"
 		}
-		list = append(list, BAR{Index: i, Kind: kind, Start: fmt.Sprintf("%#x", r.Start), Size: int64(r.Size()),
+		list = append(list, BAR{Index: i, Kind: kind, Start: fmt.Sprintf("%#x", r.Start), Size: int64(min(r.Size(), math.MaxInt64)),
 			Wide: r.Flags&pci.Resource64 != 0, Prefetch: r.Flags&pci.ResourcePrefetch != 0})
 	}
 	return list

@@ -161,6 +161,8 @@ func judge(h *pci.Host, d *pci.Device, n *Node, use []string) (State, string) {
 	}
 	bind := "sudo pktgen devices bind " + d.Address.String()
 	switch {
+	case d.Driver != pci.VFIODriver && d.Group < 0:
+		return Bindable, "no IOMMU guards it: pktgen doctor " + d.Address.String()
 	case d.Driver != pci.VFIODriver:
 		return Bindable, bind
 	case n == nil:

@@ -160,9 +160,10 @@ func TestTheStateOfACardFollowsFromItsSurroundings(t *testing.T) {
 		want    inventory.State
 		next    string
 	}{
-		"free":   {func(*pcitest.Machine) {}, "0000:03:00.0", inventory.Bindable, "bind"},
-		"in use": {func(m *pcitest.Machine) { m.Link(m.InterfaceDir("0000:03:00.0")+"/master", "br0") }, "0000:03:00.0", inventory.InUse, "show"},
-		"open":   {func(m *pcitest.Machine) { m.Link("proc/812/fd/3", "/dev/vfio/18") }, "0000:03:00.1", inventory.InUse, "show"},
+		"free":      {func(*pcitest.Machine) {}, "0000:03:00.0", inventory.Bindable, "bind"},
+		"unguarded": {func(m *pcitest.Machine) { m.Remove("sys/bus/pci/devices/0000:03:00.0/iommu_group") }, "0000:03:00.0", inventory.Bindable, "doctor 0000:03:00.0"},
+		"in use":    {func(m *pcitest.Machine) { m.Link(m.InterfaceDir("0000:03:00.0")+"/master", "br0") }, "0000:03:00.0", inventory.InUse, "show"},
+		"open":      {func(m *pcitest.Machine) { m.Link("proc/812/fd/3", "/dev/vfio/18") }, "0000:03:00.1", inventory.InUse, "show"},
 		"shared group": {func(m *pcitest.Machine) {
 			m.Add(pcitest.Card{Address: "0000:03:00.2", ID: "144d:a808", Class: 0x010802, Driver: "nvme", Group: 17})
 		}, "0000:03:00.0", inventory.Shared, "show"},
@@ -186,6 +187,15 @@ func TestWhatIsHiddenIsSaid(t *testing.T) {
 	var b bytes.Buffer
 	if err := l.WriteDetail(&b); err != nil || !strings.Contains(b.String(), "hidden") || strings.Contains(b.String(), "FLR") {
 		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
+func TestABARBeyondAllBoundsHasNoNegativeSize(t *testing.T) {
+	m := machine(t)
+	m.Put("sys/bus/pci/devices/0000:03:00.0/resource", "0x0000000000000001 0xffffffffffffffff 0x0000000000040200\n")
+	l := one(t, m, "0000:03:00.0")
+	if b := l.Devices[0].Detail.BARs; len(b) != 1 || b[0].Size <= 0 {
+		t.Errorf("%+v", b)
 	}
 }
 
