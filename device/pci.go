@@ -17,7 +17,7 @@ import (
 const pciExample = "0000:03:00.0"
 
 func pciUsage() string {
-	return fmt.Sprintf("%-17s vfio, or without an IOMMU's protection: sysfs (with a guardian process), noiommu\n", "access")
+	return fmt.Sprintf("%-17s vfio, or, without an IOMMU's protection and with a guardian process: noiommu, sysfs\n", "access")
 }
 
 // functionOpener is what a *pci.Opener does.
