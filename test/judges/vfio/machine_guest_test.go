@@ -131,16 +131,22 @@ func mustAsk(t testing.TB, format string, args ...any) asked {
 // misuse is what the cards have to hold against the drivers since the last call.
 func misuse() (list []string) {
 	for i := range cards {
-		a, err := ask(`{"do":"misuse","card":%d}`, i)
-		if err != nil {
-			return append(list, err.Error())
-		}
-		for _, m := range a.Misuse {
-			list = append(list, m.Text)
-		}
-		if _, err := ask(`{"do":"forget","card":%d}`, i); err != nil {
-			return append(list, err.Error())
-		}
+		list = append(list, misuseOf(i)...)
+	}
+	return list
+}
+
+// misuseOf is misuse of one card.
+func misuseOf(card int) (list []string) {
+	a, err := ask(`{"do":"misuse","card":%d}`, card)
+	if err == nil {
+		_, err = ask(`{"do":"forget","card":%d}`, card)
+	}
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, m := range a.Misuse {
+		list = append(list, m.Text)
 	}
 	return list
 }
