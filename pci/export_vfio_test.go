@@ -39,6 +39,12 @@ func KillGuardian(t testing.TB, f Function) {
 	}
 }
 
+// NewSignal waits for a descriptor to fire.
+func NewSignal(fd int) error {
+	_, err := newSignal(fd, "a test", func() {})
+	return err
+}
+
 // Trigger has the kernel fire a vector of a kind, as if the device had.
 func Trigger(f Function, index uint32, vector int) error {
 	v := f.(*vfioFunction)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -164,6 +165,46 @@ func TestKernelThatWantsTheDeviceBackIsHeard(t *testing.T) {
 		if len(told) > 0 {
 			t.Errorf("told again: %v", <-told)
 		}
+	}
+}
+
+// TestKernelMayWantTheDeviceBackWhileItIsClosed: whoever is told, or nobody, Close ends and nothing is left.
+func TestKernelMayWantTheDeviceBackWhileItIsClosed(t *testing.T) {
+	for range 30 {
+		r := newVFIORig(t, map[string]int{nic0: 7})
+		d := r.kernel.Devices[nic0]
+		f := r.open(nic0)
+		var told atomic.Int32
+		f.(pci.GoneNotifier).OnGone(func(error) { told.Add(1) })
+		if _, err := f.Interrupts(1, func(int) { _, _ = f.ReadConfig(0, 2) }); err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		all.Go(func() {
+			for range 5 {
+				r.kernel.Raise(d, irqReq, 0)
+				r.kernel.Raise(d, irqErr, 0)
+				r.kernel.Raise(d, irqMSIX, 0)
+			}
+		})
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		all.Wait()
+		if n := told.Load(); n > 1 {
+			t.Errorf("told %d times", n)
+		}
+	}
+}
+
+// TestEventThatIsNotPolledForIsAnError: else its interrupts would be lost without a word.
+func TestEventThatIsNotPolledForIsAnError(t *testing.T) {
+	fd, err := unix.MemfdCreate("no event", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pci.NewSignal(fd); err == nil {
+		t.Error("a file that is always ready is waited for")
 	}
 }
 
