@@ -74,8 +74,16 @@ func (c *Config) WriteConfig(off, size int, v uint32) error {
 }
 
 func (c *Config) check(off, size int) error {
-	if size != 1 && size != 2 && size != 4 || off < 0 || off > ConfigSizeMax-size || off%size != 0 {
-		return fmt.Errorf("PCI device %s: configuration space at %#x, %d bytes: want 1, 2 or 4, aligned, within %d", c.name, off, size, ConfigSizeMax)
+	if err := checkConfig(off, size, ConfigSizeMax); err != nil {
+		return fmt.Errorf("PCI device %s: configuration space: %w", c.name, err)
+	}
+	return nil
+}
+
+// checkConfig says whether size bytes at off can be accessed.
+func checkConfig(off, size int, space uint64) error {
+	if size != 1 && size != 2 && size != 4 || off < 0 || off%size != 0 || uint64(off)+uint64(size) > space {
+		return fmt.Errorf("%d bytes at %#x: want 1, 2 or 4, aligned, within %d bytes", size, off, space)
 	}
 	return nil
 }

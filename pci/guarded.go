@@ -3,7 +3,6 @@ package pci
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"unsafe"
 
@@ -25,21 +24,20 @@ type guarded struct {
 
 // lockConfig opens a function's configuration space in sysfs and keeps others away from it. The guardian shares the lock: a
 // device whose guardian is still at work cannot be opened. Until it is locked the device is somebody else's, and nothing is done to it.
-func (o *Opener) lockConfig(a Address) (*os.File, error) {
-	name := o.host.devicePath(a) + "/config"
-	fd, err := linux{}.open(name)
+func (o *Opener) lockConfig(a Address) (*Config, error) {
+	c, err := o.host.OpenConfig(a, true)
 	if err != nil {
-		return nil, needRoot(err)
+		return nil, err
 	}
-	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w: another process drives this device, or its guardian is still ending the DMA of one that did", name, err), unix.Close(fd))
+	if err := unix.Flock(int(c.File().Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w: another process drives this device, or its guardian is still ending the DMA of one that did", c.File().Name(), err), c.Close())
 	}
-	return os.NewFile(uintptr(fd), name), nil
+	return c, nil
 }
 
 // startGuardian has a guardian watch over f, hold what is in the Space and what is added later. lost is told should it end first.
-func (o *Opener) startGuardian(f Function, config *os.File, lost func(error)) (*guarded, error) {
-	g, err := guardian.Start(f.Name(), config)
+func (o *Opener) startGuardian(f Function, config *Config, lost func(error)) (*guarded, error) {
+	g, err := guardian.Start(f.Name(), config.File())
 	if err != nil {
 		return nil, fmt.Errorf("without a guardian the device is not driven: %w", err)
 	}

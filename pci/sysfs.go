@@ -2,10 +2,8 @@ package pci
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"sync"
 
@@ -35,7 +33,7 @@ type sysfsFunction struct {
 	tick  *signal
 
 	mu     sync.Mutex
-	config *os.File // nil once closed
+	config *Config // nil once closed
 	bars   map[int]*regionBAR
 	files  []int // of BARs
 }
@@ -133,33 +131,22 @@ func (f *sysfsFunction) ID() (vendor, device uint16) { return f.device.Vendor, f
 
 // ReadConfig implements Function.
 func (f *sysfsFunction) ReadConfig(off, size int) (uint32, error) {
-	var b [4]byte
-	if err := f.accessConfig(off, b[:], size, f.sys.pread); err != nil {
-		return 0, fmt.Errorf("%s: read configuration space at %#x: %w", f.Name(), off, err)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.config == nil {
+		return 0, fmt.Errorf("%s: read configuration space: the function is closed", f.Name())
 	}
-	return binary.LittleEndian.Uint32(b[:]), nil
+	return f.config.ReadConfig(off, size)
 }
 
 // WriteConfig implements Function.
 func (f *sysfsFunction) WriteConfig(off, size int, v uint32) error {
-	var b [4]byte
-	binary.LittleEndian.PutUint32(b[:], v)
-	if err := f.accessConfig(off, b[:], size, f.sys.pwrite); err != nil {
-		return fmt.Errorf("%s: write configuration space at %#x: %w", f.Name(), off, err)
-	}
-	return nil
-}
-
-func (f *sysfsFunction) accessConfig(off int, b []byte, size int, access func(int, []byte, int64) (int, error)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.config == nil {
-		return errors.New("the function is closed")
+		return fmt.Errorf("%s: write configuration space: the function is closed", f.Name())
 	}
-	if err := checkConfig(off, size, ConfigSizeMax); err != nil {
-		return err
-	}
-	return transfer(access, int(f.config.Fd()), b[:size], int64(off))
+	return f.config.WriteConfig(off, size, v)
 }
 
 // Interrupts implements Function. There are none to be had; a timer calls f with vector 0 every millisecond instead, which

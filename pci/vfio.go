@@ -163,14 +163,6 @@ func (f *vfioFunction) accessConfig(off int, b []byte, size int, access func(int
 	return transfer(access, f.fd, b[:size], int64(f.config.offset)+int64(off))
 }
 
-// checkConfig says whether size bytes at off can be accessed.
-func checkConfig(off, size int, space uint64) error {
-	if size != 1 && size != 2 && size != 4 || off < 0 || off%size != 0 || uint64(off)+uint64(size) > space {
-		return fmt.Errorf("%d bytes at %#x: want 1, 2 or 4, aligned, within %d bytes", size, off, space)
-	}
-	return nil
-}
-
 // transfer reads or writes all of b, or fails: a short access is an error, not a value.
 func transfer(access func(int, []byte, int64) (int, error), fd int, b []byte, off int64) error {
 	n, err := access(fd, b, off)
