@@ -34,7 +34,7 @@ type pair struct {
 
 // newPair opens nothing yet; access is the way to the cards.
 func newPair(access pci.Access) (*pair, error) {
-	p := &pair{space: vtop.NewMapped(), clk: clock.Real()}
+	p := &pair{space: vtop.NewMapped(), clk: realTime}
 	if access != pci.VFIO {
 		var err error
 		if p.space, err = vtop.NewPhysical(); err != nil {
@@ -157,9 +157,9 @@ func (p *pair) bench(t testing.TB) *nictest.Bench {
 		removals++
 		go func() { removed <- os.WriteFile("/sys/bus/pci/devices/"+cards[i]+"/remove", []byte("1"), 0) }()
 		for port.Err() == nil {
-			time.Sleep(time.Millisecond)
+			pause(time.Millisecond)
 		}
-		time.Sleep(settleTime) // the queues stand still a little later
+		pause(settleTime) // the queues stand still a little later
 	}
 	return b
 }
@@ -178,7 +178,7 @@ func settle(t testing.TB) {
 	t.Helper()
 	for {
 		before := mustAsk(t, `{"do":"wire"}`)
-		time.Sleep(settleTime)
+		pause(settleTime)
 		if after := mustAsk(t, `{"do":"wire"}`); after.AToB == before.AToB && after.BToA == before.BToA {
 			return
 		}

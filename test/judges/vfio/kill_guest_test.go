@@ -103,20 +103,20 @@ func testKilled(t *testing.T, access pci.Access) {
 	within(t, 30*time.Second, "frames reach the child's memory", func() bool {
 		return mustAsk(t, `{"do":"dma","card":1}`).Writes > before.Writes+200
 	})
-	killed := time.Now()
+	killed := realTime.Now()
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // says that it was killed
 	within(t, 20*time.Second, "bus mastering is off", func() bool { return command(t, cards[1])&pci.CommandBusMaster == 0 })
-	off := time.Since(killed)
+	off := realTime.Now().Sub(killed)
 	if access == pci.Sysfs {
 		// The one that is left is the guardian of the first card, which this process drives.
 		within(t, 20*time.Second, "the guardian has ended", func() bool { return len(guardians(t)) == 1 })
 	}
 	// The load goes on, and nothing of it reaches memory.
 	still := mustAsk(t, `{"do":"dma","card":1}`)
-	asked := time.Now()
+	asked := realTime.Now()
 	sent := a.port.Stats().TxPackets
 	within(t, 30*time.Second, "the load goes on", func() bool { return a.port.Stats().TxPackets > sent+500 })
 	after := mustAsk(t, `{"do":"dma","card":1}`)

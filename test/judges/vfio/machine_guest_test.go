@@ -15,11 +15,17 @@ import (
 	"testing"
 	"time"
 
+	"bare.wire/clock"
 	"bare.wire/test/guest"
 )
 
 // The cards in the guest.
 var cards = []string{"0000:00:04.0", "0000:00:05.0"}
+
+// realTime is the time of the machine: devices, kernels and other processes know no other.
+var realTime = clock.Real()
+
+func pause(d time.Duration) { _ = realTime.Sleep(context.Background(), d) } // no end of a context, no error
 
 // full says whether the long runs are wanted.
 func full() bool { return os.Getenv("BAREWIRE_FULL") != "" }
@@ -65,7 +71,7 @@ func relay(socket, line string) (string, error) {
 		return "", err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := c.SetDeadline(realTime.Now().Add(30 * time.Second)); err != nil {
 		return "", err
 	}
 	if _, err := fmt.Fprintln(c, line); err != nil {
@@ -164,8 +170,8 @@ func bind(t testing.TB, driver string) {
 // within waits until ok, which is asked again and again.
 func within(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
+	for end := realTime.Now().Add(limit); !ok(); pause(5 * time.Millisecond) {
+		if realTime.Now().After(end) {
 			t.Fatalf("%s: not within %v", what, limit)
 		}
 	}

@@ -122,7 +122,7 @@ func testPings(t *testing.T, n int) {
 			t.Fatal(err)
 		}
 		h.FillChecksum(wire.SumOf(m[wire.ICMPLen:]))
-		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		if err := c.SetDeadline(realTime.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.Write(m); err != nil {
@@ -156,7 +156,7 @@ func testDatagrams(t *testing.T, iface string, s *station, r *responder, n int) 
 	out, in := make([]byte, longest), make([]byte, longest+1)
 	length := func(k int) int { return 4 + (k*37)%(longest-3) }
 	for k := 0; k < n; k += window {
-		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		if err := c.SetDeadline(realTime.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		for i := k; i < min(k+window, n); i++ {
@@ -211,7 +211,7 @@ func payload(b []byte, k int) []byte {
 // kernelCounts are the kernel's statistics of an interface. The kernel's driver brings them up to date every second or two.
 func kernelCounts(t testing.TB, iface string) map[string]uint64 {
 	t.Helper()
-	time.Sleep(2500 * time.Millisecond)
+	pause(2500 * time.Millisecond)
 	counts := map[string]uint64{}
 	for _, name := range []string{"tx_packets", "rx_packets", "rx_errors", "rx_crc_errors", "rx_dropped", "tx_errors"} {
 		b, err := os.ReadFile(fmt.Sprintf("/sys/class/net/%s/statistics/%s", iface, name))
@@ -229,7 +229,7 @@ func kernelCounts(t testing.TB, iface string) map[string]uint64 {
 func testSleepsBetween(t *testing.T, r *responder) {
 	for range 5 {
 		before := r.sleeps.Load()
-		time.Sleep(100 * time.Millisecond)
+		pause(100 * time.Millisecond)
 		testPings(t, 1)
 		within(t, wakeTime, "the responder has slept", func() bool { return r.sleeps.Load() > before })
 	}

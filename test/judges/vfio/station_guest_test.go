@@ -61,7 +61,7 @@ func (p *pair) stations(t testing.TB, cfg nic.Config) (a, b *station) {
 func (s *station) up() {
 	s.Helper()
 	within(s, time.Minute, "link of "+s.port.Info().Name, func() bool {
-		s.port.Housekeep(time.Now())
+		s.port.Housekeep(realTime.Now())
 		return s.port.Link().Up
 	})
 }
@@ -183,7 +183,7 @@ func (s *station) blast(ctx context.Context, to [6]byte) {
 		n := s.port.Tx(0).Send(burst)
 		burst = burst[:copy(burst, burst[n:])]
 		if s.port.Tx(0).Reclaim() == 0 {
-			time.Sleep(time.Millisecond)
+			pause(time.Millisecond)
 		}
 	}
 	for _, b := range burst {
