@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"testing"
+	"time"
 
 	"bare.wire/test/guest/internal/debian"
 )
@@ -62,6 +63,8 @@ func buildSettings() map[string]string {
 func goCommand(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it removes its directory then
+	cmd.WaitDelay = 5 * time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go %q: %w\n%s", args, err, out)
 	}
@@ -74,7 +77,9 @@ func Build(t *testing.T, pkg string, args ...string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), filepath.Base(pkg))
 	all := append([]string{"build", "-buildvcs=false", "-o", name}, args...)
-	if err := goCommand(t.Context(), append(all, pkg)...); err != nil {
+	ctx, cancel := testContext(t)
+	defer cancel()
+	if err := goCommand(ctx, append(all, pkg)...); err != nil {
 		t.Fatal(err)
 	}
 	return name
@@ -90,15 +95,15 @@ func Nicsim(t *testing.T, args ...string) string {
 // brought. They belong to the cache: nothing may be written there.
 func Debian(t *testing.T, names ...string) []string {
 	t.Helper()
+	ctx, cancel := testContext(t)
+	defer cancel()
 	c, err := debian.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dirs := make([]string, len(names))
-	for i, n := range names {
-		if dirs[i], err = c.Package(t.Context(), n, false); err != nil {
-			t.Fatal(err)
-		}
+	dirs, err := c.Packages(ctx, names...)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return dirs
 }

@@ -21,10 +21,12 @@ package guest
 import (
 	"context"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
 	"bare.wire/test/guest/internal/kernel"
+	"bare.wire/test/guest/internal/vm"
 )
 
 // Kernel is a kernel of Debian's for a guest.
@@ -109,10 +111,33 @@ func Run(t *testing.T, m Machine, f func(t *testing.T)) {
 	}
 }
 
-// testContext is the test's context, ended some time before the test binary would be, so that there is time to say what happened.
+// testContext is the test's context, ended some time before the test binary would be, so that there is time to say what happened, and ended when
+// somebody stops the test binary, so that it tidies up.
 func testContext(t *testing.T) (context.Context, context.CancelFunc) {
-	if end, ok := t.Deadline(); ok {
-		return context.WithDeadlineCause(t.Context(), end.Add(-reportTime), errNoTime)
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := context.AfterFunc(interruption(), func() { cancel(vm.ErrInterrupted) })
+	done := func() {
+		stop()
+		cancel(nil)
 	}
-	return context.WithCancel(t.Context())
+	if interruption().Err() != nil {
+		done()
+		t.Fatal(vm.ErrInterrupted) // and so are all tests that would follow
+	}
+	end, ok := t.Deadline()
+	if !ok {
+		return ctx, done
+	}
+	ctx, cancelDeadline := context.WithDeadlineCause(ctx, end.Add(-reportTime), errNoTime)
+	return ctx, func() {
+		cancelDeadline()
+		done()
+	}
 }
+
+// interruption ends when somebody stops this process.
+var interruption = sync.OnceValue(func() context.Context {
+	ctx, _ := vm.Interruptible(context.Background())
+	return ctx
+})

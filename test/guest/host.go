@@ -21,7 +21,7 @@ import (
 )
 
 // reportTime is kept back of the time that go test gives a package.
-const reportTime = 10 * time.Second
+const reportTime = 15 * time.Second
 
 var errNoTime = errors.New("go test's -timeout is about to end this package: the guest is stopped before")
 

@@ -3,14 +3,17 @@
 package guest_test
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -107,6 +110,43 @@ func TestGuestFailuresAreReported(t *testing.T) {
 		t.Errorf("what the guest left: %q, %v", b, err)
 	}
 	kept(t, tmp, results["TestMixed"].output)
+}
+
+// TestGuestThatIsInterruptedLeavesNothing stops go test as Ctrl-C does.
+func TestGuestThatIsInterruptedLeavesNothing(t *testing.T) {
+	tmp := t.TempDir()
+	cmd := exec.Command("go", "test", "-v", "-count=1", "-tags=guest", "-run=^TestIsInterrupted$", "./testdata/meta")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "TMPDIR="+tmp, "META_INTERRUPTED=1", "BAREWIRE_GUEST_VERBOSE=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	lines, stopped := bufio.NewScanner(out), false
+	for lines.Scan() {
+		fmt.Fprintln(&said, lines.Text())
+		if !stopped && strings.Contains(lines.Text(), "waits to be stopped") {
+			stopped = true
+			if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// The pipe has ended, so there is nobody left who could write to it.
+	if err := cmd.Wait(); err == nil || !strings.Contains(said.String(), "interrupted") {
+		t.Errorf("go test: %v; it says\n%s", err, said.String())
+	}
+	left, err := os.ReadDir(tmp)
+	if err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+	if b, err := exec.Command("ps", "-eo", "args").Output(); err != nil || strings.Contains(string(b), tmp) {
+		t.Errorf("there are processes that use %s (%v):\n%s", tmp, err, b)
+	}
 }
 
 // kept looks at what is kept of guests: of the one that the text names all that is known, and nothing of those that did well.

@@ -14,8 +14,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"bare.wire/tools/internal/docsh"
@@ -30,6 +32,8 @@ func main() {
 	save := flag.String("save", "", "file to write the counts to, for testrun -sum")
 	flag.Parse()
 
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, stop) // the second time, at once
 	var counts testjson.Counts
 	var complaints []string
 	complain := func(format string, args ...any) {
@@ -50,7 +54,11 @@ func main() {
 			if !slices.Contains(strings.Split(*kinds, ","), b.Kind) {
 				continue
 			}
-			if err := run(b, strings.Fields(*guest), *limit); err != nil {
+			if ctx.Err() != nil {
+				fmt.Fprintln(os.Stderr, "docsh: interrupted")
+				os.Exit(2)
+			}
+			if err := run(ctx, b, strings.Fields(*guest), *limit); err != nil {
 				complain("%v", err)
 				continue
 			}
@@ -80,8 +88,8 @@ func find(file string) ([]docsh.Block, error) {
 }
 
 // run runs a block, and prints what it printed only when it fails.
-func run(b docsh.Block, guest []string, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+func run(ctx context.Context, b docsh.Block, guest []string, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start := time.Now()
 	var out bytes.Buffer

@@ -11,6 +11,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -18,7 +19,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
+	"syscall"
+	"time"
 
 	"bare.wire/tools/internal/testjson"
 )
@@ -35,12 +39,15 @@ func main() {
 	stages := flag.String("failed", "", "with -sum: names of stages that failed and saved no counts, with spaces")
 	flag.Parse()
 
+	// Who stops us stops go test, and that its tests, which may have virtual machines and directories to clear away: they are waited for.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, stop) // the second time, at once
 	var ok bool
 	var err error
 	if *sum {
 		ok, err = addUp(os.Stdout, flag.Args(), strings.Fields(*stages))
 	} else {
-		ok, err = run(os.Stdout, o, flag.Args())
+		ok, err = run(ctx, os.Stdout, o, flag.Args())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
@@ -56,16 +63,16 @@ type options struct {
 	complete                     bool
 }
 
-func run(w io.Writer, o options, args []string) (bool, error) {
+func run(ctx context.Context, w io.Writer, o options, args []string) (bool, error) {
 	skips, err := readSkips(o.skips)
 	if err != nil {
 		return false, err
 	}
 	r := testjson.NewReport(w)
 	if o.fuzz != "" {
-		err = fuzzAll(w, r, o, args)
+		err = fuzzAll(ctx, w, r, o, args)
 	} else {
-		err = goTest(r, o.dir, args)
+		err = goTest(ctx, r, o.dir, args)
 		if err == nil && r.Ran() == 0 && !r.Failed() {
 			r.Problem("no test ran: go test %s", strings.Join(args, " "))
 		}
@@ -84,9 +91,16 @@ func run(w io.Writer, o options, args []string) (bool, error) {
 	return v.Failed == 0, nil
 }
 
-// goTest runs `go test -json args` in dir and adds its events. An error means that go test could not be run at all.
-func goTest(r *testjson.Report, dir string, args []string) error {
-	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+// tidyTime is how long tests that are interrupted have to clear away what they have made.
+const tidyTime = 30 * time.Second
+
+// goTest runs `go test -json args` in dir and adds its events. An error means that go test could not be run at all, or was interrupted.
+func goTest(ctx context.Context, r *testjson.Report, dir string, args []string) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	// A process group of its own: the go command does not hand an interruption on to the tests, and a terminal would to some twice.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.WaitDelay = tidyTime
 	cmd.Dir = dir
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -100,6 +114,10 @@ func goTest(r *testjson.Report, dir string, args []string) error {
 		return err
 	}
 	err = cmd.Wait()
+	if ctx.Err() != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // there may be nobody left
+		return errors.New("interrupted")
+	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return fmt.Errorf("go test: %w", err)
@@ -113,7 +131,7 @@ func goTest(r *testjson.Report, dir string, args []string) error {
 // target is one fuzz target.
 type target struct{ pkg, name string }
 
-func fuzzAll(w io.Writer, r *testjson.Report, o options, args []string) error {
+func fuzzAll(ctx context.Context, w io.Writer, r *testjson.Report, o options, args []string) error {
 	targets, err := fuzzTargets(r, o.dir, args)
 	if err != nil {
 		return err
@@ -121,7 +139,7 @@ func fuzzAll(w io.Writer, r *testjson.Report, o options, args []string) error {
 	fmt.Fprintf(w, "%d fuzz targets, %s each\n", len(targets), o.fuzz)
 	for _, t := range targets {
 		fmt.Fprintln(w, "fuzz", t.pkg, t.name)
-		if err := fuzzOne(w, r, o, t); err != nil {
+		if err := fuzzOne(ctx, w, r, o, t); err != nil {
 			return err
 		}
 	}
@@ -133,12 +151,12 @@ const fuzzTries = 3
 
 // fuzzOne fuzzes one target. A run that fails with nothing but the deadline of -fuzztime has found no bad input: before Go 1.27
 // the go command now and then takes its own deadline for a failure (golang.org/issue/75804), so such a run is run again.
-func fuzzOne(w io.Writer, r *testjson.Report, o options, t target) error {
+func fuzzOne(ctx context.Context, w io.Writer, r *testjson.Report, o options, t target) error {
 	args := []string{"-run=^$", "-fuzz=^" + t.name + "$", "-fuzztime=" + o.fuzz, "-fuzzminimizetime=10x", t.pkg}
 	for try := 1; ; try++ {
 		var out bytes.Buffer
 		one := testjson.NewReport(&out)
-		if err := goTest(one, o.dir, args); err != nil {
+		if err := goTest(ctx, one, o.dir, args); err != nil {
 			return err
 		}
 		if try < fuzzTries && one.Failed() && onlyDeadline(out.String()) {

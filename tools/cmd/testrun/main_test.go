@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"bare.wire/tools/internal/testjson"
 )
@@ -43,7 +46,7 @@ func TestRunOfARealModule(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := module(t, map[string]string{"m_test.go": head + c.test, "skips.txt": c.skips})
 			var out bytes.Buffer
-			ok, err := run(&out, options{name: "tests", dir: dir, skips: filepath.Join(dir, "skips.txt"), complete: true}, []string{"./..."})
+			ok, err := run(t.Context(), &out, options{name: "tests", dir: dir, skips: filepath.Join(dir, "skips.txt"), complete: true}, []string{"./..."})
 			if err != nil || ok != c.ok {
 				t.Fatalf("ok %v, err %v, want %v; output:\n%s", ok, err, c.ok, out.String())
 			}
@@ -51,6 +54,44 @@ func TestRunOfARealModule(t *testing.T) {
 				t.Errorf("last line of\n%s\nis not %q", out.String(), c.last)
 			}
 		})
+	}
+}
+
+// TestWhoInterruptsWaitsForTheTests has a test clear something away once it is interrupted.
+func TestWhoInterruptsWaitsForTheTests(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("MARKS", tmp)
+	dir := module(t, map[string]string{"m_test.go": `package m
+import ("os"; "os/signal"; "testing"; "time")
+func TestA(t *testing.T) {
+	stopped := make(chan os.Signal, 1)
+	signal.Notify(stopped, os.Interrupt)
+	os.WriteFile(os.Getenv("MARKS")+"/began", nil, 0o666)
+	<-stopped
+	time.Sleep(100 * time.Millisecond)
+	os.WriteFile(os.Getenv("MARKS")+"/tidied", nil, 0o666)
+}`})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := run(ctx, io.Discard, options{name: "tests", dir: dir}, []string{"./..."})
+		ended <- err
+	}()
+	for {
+		time.Sleep(time.Millisecond)
+		if _, err := os.Stat(filepath.Join(tmp, "began")); err == nil {
+			break
+		}
+		if len(ended) > 0 {
+			t.Fatal(<-ended)
+		}
+	}
+	cancel()
+	if err := <-ended; err == nil || err.Error() != "interrupted" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(tmp, "tidied")); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -62,7 +103,7 @@ func FuzzGood(f *testing.F) { f.Fuzz(func(t *testing.T, b []byte) {}) }
 func FuzzBad(f *testing.F) { f.Add([]byte("x")); f.Fuzz(func(t *testing.T, b []byte) { if len(b) != 0 { t.Fatal("found") } }) }
 `})
 	var out bytes.Buffer
-	ok, err := run(&out, options{name: "fuzz", dir: dir, fuzz: "100x"}, []string{"./..."})
+	ok, err := run(t.Context(), &out, options{name: "fuzz", dir: dir, fuzz: "100x"}, []string{"./..."})
 	if err != nil || ok {
 		t.Fatalf("ok %v, err %v; output:\n%s", ok, err, out.String())
 	}
@@ -82,7 +123,7 @@ func TestFuzzingGoesOnPastAPackageThatDoesNotBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	ok, err := run(&out, options{name: "fuzz", dir: dir, fuzz: "10x"}, []string{"./..."})
+	ok, err := run(t.Context(), &out, options{name: "fuzz", dir: dir, fuzz: "10x"}, []string{"./..."})
 	if err != nil || ok || !strings.Contains(out.String(), "* m/bad does not build") || !strings.HasSuffix(out.String(), "fuzz: 1 passed, 1 failed, 0 skipped\n") {
 		t.Errorf("ok %v, err %v; output:\n%s", ok, err, out.String())
 	}

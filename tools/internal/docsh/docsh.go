@@ -139,6 +139,9 @@ func unindent(line string, n int) string {
 	return line
 }
 
+// tidyTime is how long what runs a block elsewhere has to clear away what it has made.
+const tidyTime = 15 * time.Second
+
 // Run runs a block with bash in a directory and writes what it prints to out. A command that fails ends the block. bash is told
 // the document's name and line, so that its messages, and the error, name the line of the document. The words of in are put before
 // the command: a program that runs it elsewhere, such as a virtual machine.
@@ -151,11 +154,19 @@ func Run(ctx context.Context, dir string, env, in []string, b Block, out io.Writ
 	cmd.Dir = dir
 	cmd.Env = env
 	cmd.Stdout, cmd.Stderr = out, out
-	// A process group of its own, so that the end of the time ends everything that the block started.
+	// A process group of its own, so that the end of the time ends everything that the block started. What runs blocks elsewhere
+	// may have a virtual machine to end, and is stopped as Ctrl-C would.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
+	first := syscall.SIGKILL
+	if len(in) > 0 {
+		first = syscall.SIGINT
+	}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, first) }
+	cmd.WaitDelay = tidyTime
 	err := cmd.Run()
+	if cmd.Process != nil && ctx.Err() != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // there may be nobody left
+	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: not finished in time: %w", b, context.Cause(ctx))
 	}

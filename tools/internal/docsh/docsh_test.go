@@ -3,10 +3,14 @@ package docsh
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -119,5 +123,36 @@ func TestBlockThatHangsIsEnded(t *testing.T) {
 	cancel()
 	if err := <-done; err == nil || !strings.Contains(err.Error(), "not finished in time") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhatRunsABlockElsewhereMayTidyUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	dir := t.TempDir()
+	// A guest that takes Ctrl-C, and of which a child does not.
+	in := []string{"sh", "-c", `trap "" INT; sleep 1000 >&- 2>&- & trap "echo tidy > tidied; exit 1" INT; echo $! > began; wait`}
+	done := make(chan error)
+	go func() {
+		done <- Run(ctx, dir, os.Environ(), in, Block{"d.md", 1, "guest", "true", 1}, io.Discard)
+	}()
+	var child int
+	for child == 0 {
+		time.Sleep(time.Millisecond)
+		if b, err := os.ReadFile(filepath.Join(dir, "began")); err == nil {
+			child, _ = strconv.Atoi(strings.TrimSpace(string(b)))
+		}
+	}
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("no error")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "tidied")); err != nil {
+		t.Error(err)
+	}
+	for syscall.Kill(child, 0) == nil { // dying takes a moment; living takes go test's time
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child)); err == nil && strings.Contains(string(b), ") Z ") {
+			break // nobody may have reaped it
+		}
+		time.Sleep(time.Millisecond)
 	}
 }

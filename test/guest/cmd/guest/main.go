@@ -16,10 +16,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"bare.wire/test/guest/internal/debian"
@@ -59,7 +57,7 @@ func run() (int, error) {
 	if len(o.command) == 0 {
 		o.command = []string{"sh", "-c", "uname -a; lspci; ls /bin | tr '\\n' ' '"}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := vm.Interruptible(context.Background())
 	defer stop()
 	tmp, err := os.MkdirTemp("", "guest-programs-")
 	if err != nil {
@@ -135,6 +133,8 @@ func programs(ctx context.Context, tmp string) (map[string]string, error) {
 		file := filepath.Join(tmp, name)
 		cmd := exec.CommandContext(ctx, "go", "build", "-o", file, "bare.wire/cmd/"+name)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it removes its directory then
+		cmd.WaitDelay = 5 * time.Second
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("building %s: %w\n%s", name, err, out)
 		}

@@ -19,8 +19,13 @@ import (
 // exitDone is how QEMU ends when init has said everything (twice 0x10, and one: see init).
 const exitDone = 0x10<<1 | 1
 
-// killTime is how long QEMU, or what is wrapped around it, may take to end after SIGTERM.
-const killTime = 3 * time.Second
+const (
+	// killTime is how long QEMU, or what is wrapped around it, may take to end after SIGTERM: longer than nicsim gives QEMU, so
+	// that nicsim's own words about its end are kept.
+	killTime = 8 * time.Second
+	// finishTime is how long what QEMU left in the sockets may take to be taken in.
+	finishTime = 3 * time.Second
+)
 
 type port struct{ name, socket string }
 
@@ -57,11 +62,11 @@ func (r *run) boot(ctx context.Context) (*proto.Ending, error) {
 }
 
 // execute runs QEMU. It gets SIGTERM when the context ends, so that what is wrapped around it may clean up, and then SIGKILL. It gets
-// SIGKILL too when this process dies.
+// SIGKILL too when this process dies. A Ctrl-C is not for it but for this process, which then ends the context.
 func execute(ctx context.Context, args []string, log *os.File) (status int, err error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = killTime
 	// The signal at the parent's death is sent at the death of the thread that started the child: this one is kept.
@@ -144,7 +149,7 @@ func (r *run) listen() (*connection, error) {
 func (c *connection) finish() {
 	c.results.Close()
 	c.asked.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), killTime)
+	ctx, cancel := context.WithTimeout(context.Background(), finishTime)
 	defer cancel()
 	go func() {
 		c.wait.Wait()

@@ -50,6 +50,8 @@ func (r *run) buildInit(ctx context.Context) (string, error) {
 	name := filepath.Join(r.cache.Dir, "init")
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", name, initPkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=")
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it removes its directory then
+	cmd.WaitDelay = killTime
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the guest's init: %w\n%s", err, out)
 	}

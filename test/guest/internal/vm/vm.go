@@ -16,9 +16,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"bare.wire/test/guest/internal/debian"
@@ -100,10 +102,33 @@ func Run(ctx context.Context, s Spec) (*Result, error) {
 	defer cancel()
 	end, err := r.boot(ctx)
 	os.Remove(r.path("initrd")) // large, and made again from what initrd.txt lists
+	if err != nil && errors.Is(context.Cause(ctx), ErrInterrupted) {
+		return nil, errors.Join(ErrInterrupted, os.RemoveAll(dir)) // nobody wants to know more
+	}
 	if err != nil {
 		return nil, &Failure{What: err.Error(), Dir: dir, Tail: r.tail()}
 	}
 	return &Result{Ending: *end, Dir: dir}, nil
+}
+
+// ErrInterrupted is why a guest was ended that nobody wants any more.
+var ErrInterrupted = errors.New("interrupted")
+
+// Interruptible returns a context that ends, with the cause ErrInterrupted, when somebody stops this process: by Ctrl-C, kill, or by closing
+// the terminal. The process then has the time to end its guest and to tidy up; a second signal ends it at once.
+func Interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		defer signal.Stop(signals)
+		select {
+		case <-signals:
+			cancel(ErrInterrupted)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 var errTooLong = errors.New("the guest did not come to its end in time")

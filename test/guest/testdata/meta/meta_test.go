@@ -60,6 +60,21 @@ func TestHangs(t *testing.T) {
 
 func waitForEver() { select {} }
 
+// TestIsInterrupted is run alone: somebody stops it in the middle.
+func TestIsInterrupted(t *testing.T) {
+	if os.Getenv("META_INTERRUPTED") == "" && !guest.Inside() {
+		return
+	}
+	m := guest.Machine{ShareRAM: true}
+	if !guest.Inside() {
+		m.Wrap = []string{guest.Nicsim(t), "qemu", "--"}
+	}
+	guest.Run(t, m, func(t *testing.T) {
+		fmt.Println("waits to be stopped")
+		time.Sleep(time.Minute)
+	})
+}
+
 func TestDies(t *testing.T) {
 	guest.Run(t, guest.Machine{}, func(t *testing.T) {
 		t.Run("panics", func(*testing.T) { panic("on purpose") })
