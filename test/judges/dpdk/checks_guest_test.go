@@ -50,8 +50,7 @@ func times(few, many int) int {
 }
 
 var checks = []check{
-	// The first: when a port is started again within seconds of a change of its link, 22.11's driver ends by masking those interrupts
-	// for ever (its second delayed handler restores a mask that the first has already restored and cleared).
+	// The first, while the link has changed least: see checkLink.
 	{name: "link", run: checkLink},
 	{name: "io forwarding", run: passes("io", exchange{Traffic: "same", Count: 320, Seed: 1})},
 	{name: "mac forwarding", run: passes("mac", exchange{Traffic: "forwarded", Count: 64, Seed: 2})},
@@ -176,15 +175,30 @@ func checkLoopback(b *bench) error {
 
 var linkEvent = regexp.MustCompile(`Port 0: link state change event\n`)
 
-// checkLink pulls the cable and puts it back.
-func checkLink(b *bench) (err error) {
+// checkLink pulls the cable and puts it back. It has a second try: after changes of the link in quick succession 22.11's driver has been seen
+// to write an empty mask to EIMS (the card records MaskWrittenZero), and to hear no more of the link until its port is started anew.
+func checkLink(b *bench) error {
+	err := pullAndPlug(b)
+	if err != nil {
+		if err := b.reconfigure(); err != nil {
+			return err
+		}
+		err = pullAndPlug(b)
+	}
+	if err != nil {
+		return err
+	}
+	return passes("io", exchange{Traffic: "same", Count: 16, Seed: 12})(b)
+}
+
+func pullAndPlug(b *bench) (err error) {
 	defer func() { err = errors.Join(err, b.control(nil, `{"do":"link","card":0,"up":true}`)) }()
 	for _, up := range []bool{false, true} {
 		if err := b.cable(up); err != nil {
 			return err
 		}
 	}
-	return passes("io", exchange{Traffic: "same", Count: 16, Seed: 12})(b)
+	return nil
 }
 
 func checkRestart(b *bench) error {
