@@ -25,6 +25,7 @@ type bench struct {
 	vlan     nic
 	mac      [6]byte
 	stream   uint64        // bytes of a stream each way
+	broken   bool          // a fault has done more than can be healed
 	patience time.Duration // for what the other side must do
 }
 

@@ -21,14 +21,14 @@ import (
 var noticedBy = map[string]string{
 	"rah-mask": "self-test", "eeprom-sum": "self-test", "no-loopback": "self-test",
 	"no-dd": "streams", "rx-byte-64": "streams", "tso-segment-size": "streams", "tso-ip-id": "streams", "tx-checksum": "streams",
-	"rss-queue": "placement", "vlan-byte-order": "VLAN", "rx-checksum-flag": "bad checksum", "clear-on-read": "statistics", "mta-bit": "filters",
+	"rss-queue": "placement", "vlan-byte-order": "VLAN", "rx-checksum-flag": "bad checksum", "sfp-byte": "module", "clear-on-read": "statistics", "mta-bit": "filters",
 }
 
 // quick are the faults that are put in whenever the tests are run; the others take BAREWIRE_FULL.
 var quick = []string{"clear-on-read", "mta-bit", "rss-queue", "rx-checksum-flag", "tso-ip-id", "vlan-byte-order"}
 
 // controlPlane are the faults that the self-test is tried on: it takes longer than all else together.
-var controlPlane = []string{"rah-mask", "eeprom-sum", "no-loopback", "no-dd", "no-rx-dd", "no-tx-dd", "no-link", "no-lsc", "no-queue-irq", "no-auto-mask", "sfp-byte"}
+var controlPlane = []string{"rah-mask", "eeprom-sum", "no-loopback", "no-dd", "no-rx-dd", "no-tx-dd", "no-link", "no-lsc", "no-queue-irq", "no-auto-mask"}
 
 // pinOnly is noticed by the self-test when the card interrupts by its pin: with MSI-X the driver does not try.
 const pinOnly = "eics"
@@ -48,8 +48,13 @@ func TestGuestFaultsAreNoticed(t *testing.T) {
 				list = only(noticedBy[name])
 			case strings.HasPrefix(name, "mask:"):
 				list = only("self-test")
+			case name == "sfp-byte": // a reset with it has the driver give up its interface, and it leaks what it would need to make another
+				list = only("module")
 			case slices.Contains(controlPlane, name):
 				list = checks
+			}
+			if b.broken {
+				break
 			}
 			t.Run(name, func(t *testing.T) {
 				row := b.try(t, &table, name, list)
@@ -128,6 +133,7 @@ func (b *bench) try(t *testing.T, table *faulttable.Table, name string, list []c
 			continue
 		}
 		if err := b.heal(); err != nil {
+			b.broken = true
 			t.Fatalf("after %s: %v", name, err)
 		}
 	}

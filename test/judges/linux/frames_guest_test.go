@@ -119,6 +119,13 @@ func udp(from, to netip.AddrPort, data []byte, off uint16) []byte {
 	return b
 }
 
+// pauseFrame asks for silence (IEEE 802.3 annex 31B), or, with 0, for it to end.
+func pauseFrame(quanta uint16) []byte {
+	f := append([]byte{0x01, 0x80, 0xc2, 0, 0, 1}, hostMAC...)
+	f = append(f, 0x88, 0x08, 0, 1, byte(quanta>>8), byte(quanta))
+	return append(f, make([]byte, 60-len(f))...)
+}
+
 // sum16 is the sum of RFC 1071.
 func sum16(b []byte, s uint32) uint16 {
 	for i := 0; i < len(b); i += 2 {
