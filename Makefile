@@ -80,7 +80,7 @@ arm64: ## everything builds and vets for arm64
 .PHONY: plain
 plain: tools ## the tests as a user's build runs them: results, allocations
 	@.ci/need xz
-	CGO_ENABLED=0 $(TESTRUN) -name plain -skips $(SKIPS) $(if $(filter ./...,$(PKG)),-complete) -save $(RESULTS)/plain.json -- -timeout $(TIMEOUT) $(PKG)
+	CGO_ENABLED=0 $(TESTRUN) -name plain -skips $(SKIPS) $(if $(filter ./...,$(PKG)),-complete '!^TestGuest') -save $(RESULTS)/plain.json -- -timeout $(TIMEOUT) $(PKG)
 
 .PHONY: race
 race: tools ## the tests under the race detector and the buffer checks
@@ -92,7 +92,7 @@ race: tools ## the tests under the race detector and the buffer checks
 .PHONY: guest
 guest: tools ## the tests that run in virtual machines (GUESTPKG=./dir/ for some of them)
 	@.ci/need qemu-system-x86_64 xz
-	CGO_ENABLED=0 $(TESTRUN) -name guest -skips $(SKIPS) -save $(RESULTS)/guest.json -- -tags guest -run Guest -count 1 -p 1 -timeout $(TIMEOUT) $(GUESTPKG)
+	CGO_ENABLED=0 $(TESTRUN) -name guest -skips $(SKIPS) $(if $(filter file,$(origin GUESTPKG)),-complete '^TestGuest') -save $(RESULTS)/guest.json -- -tags guest -run Guest -count 1 -p 1 -timeout $(TIMEOUT) $(GUESTPKG)
 
 .PHONY: tooltest
 tooltest: tools ## the tests of the tools themselves

@@ -1,7 +1,7 @@
 // Testrun runs `go test -json`, prints a line for each package and everything about what failed, and holds the skipped tests
 // against the list of permitted skips.
 //
-//	testrun -skips test/skips.txt -complete -save plain.json ./...      one run; other arguments go to go test
+//	testrun -skips test/skips.txt -complete . -save plain.json ./...    one run; other arguments go to go test
 //	testrun -C tools ./...                                              in another module
 //	testrun -fuzz 10s ./...                                             every fuzz target, one after the other
 //	testrun -sum -failed "vet" plain.json race.json                     adds saved runs up, and stages that failed without one
@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -33,17 +34,22 @@ func main() {
 	flag.StringVar(&o.name, "name", "tests", "what to call this run")
 	flag.StringVar(&o.dir, "C", ".", "directory to run in")
 	flag.StringVar(&o.skips, "skips", "", "file that lists the permitted skips (none: no skip is permitted)")
-	flag.BoolVar(&o.complete, "complete", false, "the run covers everything: a listed test that does not exist fails")
+	complete := flag.String("complete", "", "regexp of the tests that the run covers, or ! and one of those that it does not: a listed one among them that does not exist fails")
 	flag.StringVar(&o.save, "save", "", "file to write the counts to")
 	flag.StringVar(&o.fuzz, "fuzz", "", "fuzz every target of these packages for that long")
 	stages := flag.String("failed", "", "with -sum: names of stages that failed and saved no counts, with spaces")
 	flag.Parse()
+	covers, err := covering(*complete)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testrun: -complete:", err)
+		os.Exit(2)
+	}
+	o.covers = covers
 
 	// Who stops us stops go test, and that its tests, which may have virtual machines and directories to clear away: they are waited for.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop) // the second time, at once
 	var ok bool
-	var err error
 	if *sum {
 		ok, err = addUp(os.Stdout, flag.Args(), strings.Fields(*stages))
 	} else {
@@ -60,7 +66,17 @@ func main() {
 
 type options struct {
 	name, dir, skips, save, fuzz string
-	complete                     bool
+	covers                       func(test string) bool // see Verdict
+}
+
+// covering reads -complete.
+func covering(s string) (func(test string) bool, error) {
+	if s == "" {
+		return nil, nil
+	}
+	pattern, not := strings.CutPrefix(s, "!")
+	re, err := regexp.Compile(pattern)
+	return func(test string) bool { return re.MatchString(test) != not }, err
 }
 
 func run(ctx context.Context, w io.Writer, o options, args []string) (bool, error) {
@@ -80,7 +96,7 @@ func run(ctx context.Context, w io.Writer, o options, args []string) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	v := r.Verdict(skips, o.complete)
+	v := r.Verdict(skips, o.covers)
 	for _, c := range v.Complaints {
 		fmt.Fprintln(w, "  *", c)
 	}

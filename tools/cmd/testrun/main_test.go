@@ -46,7 +46,7 @@ func TestRunOfARealModule(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := module(t, map[string]string{"m_test.go": head + c.test, "skips.txt": c.skips})
 			var out bytes.Buffer
-			ok, err := run(t.Context(), &out, options{name: "tests", dir: dir, skips: filepath.Join(dir, "skips.txt"), complete: true}, []string{"./..."})
+			ok, err := run(t.Context(), &out, options{name: "tests", dir: dir, skips: filepath.Join(dir, "skips.txt"), covers: func(string) bool { return true }}, []string{"./..."})
 			if err != nil || ok != c.ok {
 				t.Fatalf("ok %v, err %v, want %v; output:\n%s", ok, err, c.ok, out.String())
 			}
@@ -54,6 +54,27 @@ func TestRunOfARealModule(t *testing.T) {
 				t.Errorf("last line of\n%s\nis not %q", out.String(), c.last)
 			}
 		})
+	}
+}
+
+func TestWhichTestsARunCovers(t *testing.T) {
+	for _, c := range []struct {
+		flag, test string
+		want       bool
+	}{
+		{".", "TestA", true}, {"^TestGuest", "TestGuestX/y", true}, {"^TestGuest", "TestA", false},
+		{"!^TestGuest", "TestGuestX/y", false}, {"!^TestGuest", "TestA", true},
+	} {
+		covers, err := covering(c.flag)
+		if err != nil || covers(c.test) != c.want {
+			t.Errorf("%s, %s: want %v, %v", c.flag, c.test, c.want, err)
+		}
+	}
+	if covers, err := covering(""); covers != nil || err != nil {
+		t.Errorf("none: %v", err)
+	}
+	if _, err := covering("!("); err == nil {
+		t.Error("a pattern that is none was accepted")
 	}
 }
 

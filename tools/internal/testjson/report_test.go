@@ -93,6 +93,7 @@ func TestVerdicts(t *testing.T) {
 		{"a listed test that ran fails", skipping, "p TestS x\np TestA x", false, Counts{1, 1, 1}, "p TestA is on the list of skips and ran", ""},
 		{"a listed test that is gone fails the whole run", passing, "p TestGone x", true, Counts{1, 1, 0}, "p TestGone is on the list of skips and does not exist", ""},
 		{"a partial run does not miss a listed test", passing, "p TestGone x", false, Counts{1, 0, 0}, "", ""},
+		{"a listed test of another run is not missed", passing, "p TestElsewhere x", true, Counts{1, 0, 0}, "", ""},
 		{"subtests are judged one by one", subtests, "", false, Counts{1, 2, 0}, "p TestT/c was skipped", "the reason of b"},
 		{"a package that does not build", notBuilding, "", false, Counts{0, 1, 0}, "p does not build", "undefined: y"},
 		{"a panic fails the test that was running", panicking, "", false, Counts{1, 1, 0}, "p TestP failed", "panic: oh"},
@@ -111,7 +112,11 @@ func TestVerdicts(t *testing.T) {
 			if err := r.Read(strings.NewReader(c.stream)); err != nil {
 				t.Fatal(err)
 			}
-			v := r.Verdict(skips, c.complete)
+			var covers func(string) bool
+			if c.complete {
+				covers = func(test string) bool { return test != "TestElsewhere" }
+			}
+			v := r.Verdict(skips, covers)
 			if v.Counts != c.want {
 				t.Errorf("got %v, want %v", v.Counts, c.want)
 			}
