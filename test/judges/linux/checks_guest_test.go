@@ -40,12 +40,24 @@ var checks = []check{
 	{"UDP segments", (*bench).checkUDPSegments},
 }
 
-// checkSelfTest is the driver's own.
+// checkSelfTest is the driver's own. Its interrupt test gives an interrupt 10 ms to come, and takes one that comes later for
+// another: on a host with more to do than this it has three tries.
 func (b *bench) checkSelfTest() error {
-	if _, err := b.selfTest(); err != nil {
-		return err
+	for tries := 1; ; tries++ {
+		parts, err := b.selfTest()
+		if err == nil {
+			return b.waitLink(true, b.patience)
+		}
+		delete(parts, "Interrupt test (offline)")
+		for _, v := range parts {
+			if v != 0 {
+				return err
+			}
+		}
+		if tries == 3 {
+			return err
+		}
 	}
-	return b.waitLink(true, b.patience)
 }
 
 // checkStreams sends a stream each way, and looks at what the offloads have made of it.

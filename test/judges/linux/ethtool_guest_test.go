@@ -113,12 +113,14 @@ func (n nic) statistics() (map[string]uint64, error) {
 
 // selfTest is `ethtool -t NIC offline`; an error names the parts that failed.
 func (n nic) selfTest() (map[string]uint64, error) {
-	parts, flags, err := n.numbers(cmdTest, setTest, offline, 4)
+	all, flags, err := n.numbers(cmdTest, setTest, offline, 4)
 	if err != nil {
 		return nil, err
 	}
 	var bad []string
-	for name, v := range parts {
+	parts := map[string]uint64{}
+	for name, v := range all {
+		parts[strings.TrimSpace(name)] = v
 		if v != 0 {
 			bad = append(bad, fmt.Sprintf("%s: %d", strings.TrimSpace(name), v))
 		}
