@@ -30,6 +30,32 @@ type rxDesc struct{ lo, hi uint64 }
 // txDesc is an advanced transmit descriptor (§7.2.3.2). The card writes back DD into the second word.
 type txDesc struct{ lo, hi uint64 }
 
+// indexes are some of a ring's descriptors, oldest first.
+type indexes struct {
+	at      []uint16 // a ring, of the ring's size
+	head, n uint32
+}
+
+func newIndexes(size int) indexes { return indexes{at: make([]uint16, size)} }
+
+func (x *indexes) first() uint32 { return uint32(x.at[x.head]) }
+
+func (x *indexes) pop() {
+	x.n--
+	if x.head++; x.head == uint32(len(x.at)) {
+		x.head = 0
+	}
+}
+
+func (x *indexes) push(i uint32) {
+	at := x.head + x.n
+	if at >= uint32(len(x.at)) {
+		at -= uint32(len(x.at))
+	}
+	x.at[at] = uint16(i)
+	x.n++
+}
+
 // ringMemory is the memory of all rings of a port: one region, cut from the front.
 type ringMemory struct {
 	space  *vtop.Space

@@ -34,23 +34,25 @@ const (
 //	free  │ the card's…   │ free           free = len − 1 − (tail − clean)
 type txQueue struct {
 	ring    []txDesc
-	bufs    []*mbuf.Buf // the head of a frame at its last descriptor, nil at its others
 	tail    uint32
 	free    uint32
 	clean   uint32
 	sinceRS uint32 // descriptors since the last one with RS
-	odd     []bool // at the last descriptor of a frame that is not plain; there are nOdd of them in the ring
-	nOdd    uint32
 
-	allowed  mbuf.TxFlags // what frames may ask for
-	contexts contextCache
+	// segs are the segments that the card has, each by itself: nothing follows it. A ring of the ring's size; there are never
+	// more of them than descriptors, which may be contexts or parts of a segment.
+	segs          []*mbuf.Buf
+	segTail       uint32
+	segClean      uint32
+	odd           indexes      // those of segs that are not plain, see release
+	frames, freed uint32       // given to the card so far, and reported as sent, modulo 2³²
+	allowed       mbuf.TxFlags // what frames may ask for
+	plans         planCache
 
 	reclaimAt uint32
 
-	// reports are the descriptors with RS that have not been seen done, oldest first; a ring of the ring's size.
-	reports    []uint16
-	reportHead uint32
-	reportN    uint32
+	reports indexes    // descriptors with RS that have not been seen done
+	upTo    []progress // at such a descriptor
 
 	maxFrame uint32
 	span     uint32     // maxFrame − minFrame: one comparison checks both
@@ -70,6 +72,9 @@ type txQueue struct {
 	hang           hangWatch
 }
 
+// progress is how far a queue was with a descriptor: its segTail and its frames.
+type progress struct{ segTail, frames uint32 }
+
 // Send implements nic.TxQueue.
 func (q *txQueue) Send(pkts []*mbuf.Buf) int {
 	if uint32(len(q.ring))-1-q.free >= q.reclaimAt {
@@ -78,31 +83,29 @@ func (q *txQueue) Send(pkts []*mbuf.Buf) int {
 	if q.dead.Load() {
 		return 0
 	}
-	sent, refused, start := 0, 0, q.tail
+	sent, start := 0, q.frames
 	var total uint64
 	for sent < len(pkts) && q.free > 0 {
-		if pkts[sent].Plain(q.pool) {
-			n, bytes := q.fill(pkts[sent:])
-			sent += n
-			total += bytes
-			if n > 0 {
-				continue
+		var plan *txPlan
+		n, bytes := 0, uint64(0)
+		b := pkts[sent]
+		if b.Plain(q.pool) {
+			n, bytes = q.fill(pkts[sent:])
+		} else if plan = q.plans.known(b); plan != nil && b.Next() == nil {
+			n, bytes = q.fillPlanned(pkts[sent:], plan)
+		}
+		if n == 0 {
+			if n, bytes = q.sendSlow(b, plan); n == 0 {
+				break
 			}
 		}
-		taken, bytes := q.sendSlow(pkts[sent])
-		if !taken {
-			break
-		}
-		sent++
+		sent += n
 		total += bytes
-		if bytes == 0 {
-			refused++
-		}
 	}
-	if q.tail != start {
+	if q.frames != start {
 		q.report()
 		q.bar.Write32(q.tdt, q.tail)
-		q.packets.Add(uint64(sent - refused))
+		q.packets.Add(uint64(q.frames - start))
 		q.bytes.Add(total)
 	}
 	if sent < len(pkts) {
@@ -111,18 +114,39 @@ func (q *txQueue) Send(pkts []*mbuf.Buf) int {
 	return sent
 }
 
-// fill writes descriptors for plain frames (see mbuf.Buf.Plain), up to the first that is not
-// one, the end of the ring, the next report or a full ring; it returns how many frames and bytes. 0 frames with room left
-// means that the first is not of that kind.
-func (q *txQueue) fill(pkts []*mbuf.Buf) (int, uint64) {
-	run := min(uint32(len(pkts)), q.free, uint32(len(q.ring))-q.tail, reportEvery-q.sinceRS)
-	n, bytes := describe(q.ring[q.tail:q.tail+run], pkts[:run], q.pool, q.span)
-	copy(q.bufs[q.tail:q.tail+run], pkts[:n])
-	q.advance(uint32(n))
+// fill writes descriptors for plain frames (see mbuf.Buf.Plain), up to the first that is not one, and returns how many frames
+// and bytes. 0 frames means that the first is not of that kind.
+func (q *txQueue) fill(pkts []*mbuf.Buf) (n int, bytes uint64) {
+	run := q.run(pkts)
+	n, bytes = describe(q.ring[q.tail:q.tail+run], pkts[:run], q.pool, q.span)
+	q.took(pkts[:n])
+	return n, bytes
+}
+
+// fillPlanned is fill for frames that ask for what plan is for.
+func (q *txQueue) fillPlanned(pkts []*mbuf.Buf, plan *txPlan) (n int, bytes uint64) {
+	run := q.run(pkts)
+	n, bytes = describePlanned(q.ring[q.tail:q.tail+run], pkts[:run], q.pool, plan)
+	q.took(pkts[:n])
+	return n, bytes
+}
+
+// run is how many frames of one segment can be taken before the end of a ring, the next report, or a full ring.
+func (q *txQueue) run(pkts []*mbuf.Buf) uint32 {
+	return min(uint32(len(pkts)), q.free, uint32(len(q.ring))-max(q.tail, q.segTail), reportEvery-q.sinceRS)
+}
+
+// took notes frames of one segment that have been described.
+func (q *txQueue) took(pkts []*mbuf.Buf) {
+	n := uint32(copy(q.segs[q.segTail:], pkts))
+	if q.segTail += n; q.segTail == uint32(len(q.segs)) {
+		q.segTail = 0
+	}
+	q.frames += n
+	q.advance(n)
 	if q.sinceRS >= reportEvery {
 		q.report()
 	}
-	return n, bytes
 }
 
 // describe is the loop over plain frames: one descriptor each, up to the first frame that is none. A frame has minFrame to
@@ -167,83 +191,117 @@ func (q *txQueue) report() {
 		last = uint32(len(q.ring)) - 1
 	}
 	q.ring[last].hi |= reg.TXD_RS
-	at := q.reportHead + q.reportN
-	if at >= uint32(len(q.reports)) {
-		at -= uint32(len(q.reports))
-	}
-	q.reports[at] = uint16(last)
-	q.reportN++
+	q.upTo[last] = progress{q.segTail, q.frames}
+	q.reports.push(last)
 }
 
-// sendSlow sends one frame of any kind and returns its bytes. taken is false when the ring has no room for it; a frame that
-// can never be sent is freed and counted, and has 0 bytes.
-func (q *txQueue) sendSlow(b *mbuf.Buf) (taken bool, bytes uint64) {
-	if b.TxFlags() != 0 {
-		return q.sendOffloaded(b)
+// sendSlow sends one frame of any kind, with a plan if there is one for what it asks for; 0 when the ring has no room for it,
+// and then nothing has been changed. A frame that can never be sent is freed and counted, and has 0 bytes.
+func (q *txQueue) sendSlow(b *mbuf.Buf, plan *txPlan) (n int, bytes uint64) {
+	descs, length, reason, ok := q.measure(b)
+	var fresh txPlan
+	if plan == nil || !ok || !plan.fits(b, length) {
+		plan = &fresh
 	}
-	segs, length := b.Segs(), b.FrameLen()
-	if reason, bad := q.refuse(b, segs, length); bad {
+	switch {
+	case !ok || plan != &fresh:
+	case b.TxFlags() == 0:
+		reason, ok = nic.TxTooLong, length <= int(q.maxFrame)
+	default:
+		reason, ok = q.plan(plan, b, length)
+	}
+	if !ok {
 		q.dropped[reason].Add(1)
 		q.cache.Free(b)
-		return true, 0
+		return 1, 0
 	}
-	if uint32(segs) > q.free {
-		return false, 0
+	if need := descs + q.plans.missing(plan); uint32(need) > q.free {
+		return 0, 0
 	}
+	if plan.context.hi != 0 {
+		plan = q.use(plan)
+		plan.edit(b)
+	}
+	b.SetTxFlags(0) // with its segments apart, each is plain now that can be
 	b.Seal()
-	for s := b; s != nil; s = s.Next() {
-		d := &q.ring[q.tail]
-		d.lo = s.Bus()
-		d.hi = uint64(length)<<reg.TXD_PAYLEN_Shift | txData | uint64(s.Len())
-		q.bufs[q.tail] = nil
-		if s.Next() == nil {
-			d.hi |= txEnd
-			q.bufs[q.tail], q.odd[q.tail] = b, true
-		}
-		q.advance(1)
-	}
-	q.nOdd++
+	q.putData(b, plan.bits|txData|uint64(length-int(plan.cutHeaders))<<reg.TXD_PAYLEN_Shift)
+	q.frames++
 	if q.sinceRS >= reportEvery {
 		q.report()
 	}
-	return true, uint64(length)
+	return 1, uint64(length)
 }
 
-// refuse says whether a frame can never be sent, and why.
-func (q *txQueue) refuse(b *mbuf.Buf, segs, length int) (nic.TxDropReason, bool) {
-	switch {
-	case length < minFrame:
-		return nic.TxTooShort, true
-	case length > int(q.maxFrame):
-		return nic.TxTooLong, true
-	case segs > maxSegs:
-		return nic.TxTooManySeg, true
-	}
+// measure adds up the descriptors and bytes of a frame, and refuses those that cannot be sent whatever they ask for.
+func (q *txQueue) measure(b *mbuf.Buf) (descs, length int, reason nic.TxDropReason, ok bool) {
 	for s := b; s != nil; s = s.Next() {
-		if s.Len() == 0 {
-			return nic.TxTooShort, true // a descriptor of no bytes hangs the transmit unit (§7.2.3.2.4)
+		n := s.Len()
+		if n == 0 {
+			return 0, 0, nic.TxTooShort, false // a descriptor of no bytes hangs the transmit unit (§7.2.3.2.4)
 		}
 		if s.Pool() != q.pool && s.Pool().Space() != q.port.space {
-			return nic.TxNoAddress, true
+			return 0, 0, nic.TxNoAddress, false
 		}
+		descs++
+		if n > maxData {
+			descs += (n - 1) / maxData
+		}
+		length += n
 	}
-	return 0, false
+	switch {
+	case length < minFrame:
+		return 0, 0, nic.TxTooShort, false
+	case descs > maxSegs:
+		return 0, 0, nic.TxTooManySeg, false
+	}
+	return descs, length, 0, true
+}
+
+// putData writes the data descriptors of a frame, with these bits in each, and takes it apart: its segments come back one by
+// one, so that most of them can take the fast way (see release).
+func (q *txQueue) putData(b *mbuf.Buf, bits uint64) {
+	segs, at := q.segs, q.segTail
+	for s := b; s != nil; {
+		next, bus, left := s.Next(), s.Bus(), uint64(s.Len())
+		for left > maxData {
+			q.put(bus, bits|maxData)
+			bus, left = bus+maxData, left-maxData
+		}
+		if next == nil {
+			bits |= txEnd
+		} else {
+			s.SetNext(nil)
+		}
+		q.put(bus, bits|left)
+		if !s.Plain(q.pool) {
+			q.odd.push(at)
+		}
+		segs[at] = s
+		if at++; at == uint32(len(segs)) {
+			at = 0
+		}
+		s = next
+	}
+	q.segTail = at
+}
+
+// put writes a descriptor.
+func (q *txQueue) put(lo, hi uint64) {
+	d := &q.ring[q.tail]
+	d.lo, d.hi = lo, hi
+	q.advance(1)
 }
 
 // Reclaim implements nic.TxQueue: it frees the frames up to the newest report that the card has answered with DD.
 func (q *txQueue) Reclaim() int {
 	answered, last := false, uint32(0)
-	for q.reportN > 0 {
-		at := uint32(q.reports[q.reportHead])
+	for q.reports.n > 0 {
+		at := q.reports.first()
 		if atomic.LoadUint64(&q.ring[at].hi)&reg.TXD_DD == 0 {
 			break
 		}
 		answered, last = true, at
-		q.reportHead++
-		if q.reportHead == uint32(len(q.reports)) {
-			q.reportHead = 0
-		}
-		q.reportN--
+		q.reports.pop()
 	}
 	if !answered {
 		return 0
@@ -251,44 +309,46 @@ func (q *txQueue) Reclaim() int {
 	return q.release(last)
 }
 
-// release frees the frames from clean up to and including descriptor last.
+// release frees the frames up to and including descriptor last, and returns how many.
 func (q *txQueue) release(last uint32) int {
-	frames := 0
+	done := last + 1 - q.clean
 	if last < q.clean {
-		frames = q.releaseRun(q.clean, uint32(len(q.ring)))
+		done += uint32(len(q.ring))
+	}
+	q.free += done
+	if q.clean = last + 1; q.clean == uint32(len(q.ring)) {
 		q.clean = 0
 	}
-	frames += q.releaseRun(q.clean, last+1)
-	q.clean = last + 1
-	if q.clean == uint32(len(q.ring)) {
-		q.clean = 0
+	to := q.upTo[last]
+	if to.segTail < q.segClean {
+		q.releaseRun(q.segClean, uint32(len(q.segs)))
+		q.segClean = 0
 	}
-	return frames
+	q.releaseRun(q.segClean, to.segTail)
+	q.segClean = to.segTail
+	n := to.frames - q.freed
+	q.freed = to.frames
+	return int(n)
 }
 
-func (q *txQueue) releaseRun(from, to uint32) int {
-	run := q.bufs[from:to]
-	q.free += to - from
-	if q.nOdd == 0 {
-		unseal(run)
-		q.cache.FreePlain(run)
-		return len(run)
-	}
-	frames := 0
-	for i, b := range run {
-		if b == nil {
-			continue
+// releaseRun frees plain segments many at a time, and the odd ones between them one by one.
+func (q *txQueue) releaseRun(from, to uint32) {
+	for q.odd.n > 0 {
+		at := q.odd.first()
+		if at < from || at >= to {
+			break
 		}
-		if at := from + uint32(i); q.odd[at] {
-			q.odd[at] = false
-			q.nOdd--
+		q.odd.pop()
+		if from < at {
+			unseal(q.segs[from:at])
+			q.cache.FreePlain(q.segs[from:at])
 		}
-		b.Unseal()
-		q.cache.Free(b)
-		run[i] = nil
-		frames++
+		q.segs[at].Unseal()
+		q.cache.Free(q.segs[at])
+		from = at + 1
 	}
-	return frames
+	unseal(q.segs[from:to])
+	q.cache.FreePlain(q.segs[from:to])
 }
 
 // unseal has something to do in the sanitizer's build only.
@@ -312,25 +372,22 @@ func (q *txQueue) Arm(w *nic.Waiter) bool {
 
 // pending says whether the oldest report has been answered.
 func (q *txQueue) pending() bool {
-	return q.reportN > 0 && !q.dead.Load() && atomic.LoadUint64(&q.ring[q.reports[q.reportHead]].hi)&reg.TXD_DD != 0
+	return q.reports.n > 0 && !q.dead.Load() && atomic.LoadUint64(&q.ring[q.reports.first()].hi)&reg.TXD_DD != 0
 }
 
-// drain takes back the frames that were not reported, once the card may no longer touch them.
+// drain takes back the frames that were not reported, once the card may no longer touch them, segment by segment.
 func (q *txQueue) drain(free func(*mbuf.Buf)) (frames, bufs int) {
-	for q.free < uint32(len(q.ring))-1 {
-		if b := q.bufs[q.clean]; b != nil {
-			frames++
-			bufs += b.Segs()
-			free(b)
-			q.bufs[q.clean], q.odd[q.clean] = nil, false
-		}
-		q.free++
-		q.clean++
-		if q.clean == uint32(len(q.ring)) {
-			q.clean = 0
+	for q.segClean != q.segTail {
+		free(q.segs[q.segClean])
+		bufs++
+		if q.segClean++; q.segClean == uint32(len(q.segs)) {
+			q.segClean = 0
 		}
 	}
-	q.reportN, q.nOdd = 0, 0
+	q.free, q.clean = uint32(len(q.ring))-1, q.tail
+	frames = int(q.frames - q.freed)
+	q.freed = q.frames
+	q.reports.n, q.odd.n = 0, 0
 	return frames, bufs
 }
 
@@ -341,11 +398,12 @@ func newTxQueue(p *Port, index, size int, mem *ringMemory) (*txQueue, error) {
 	}
 	return &txQueue{
 		ring:      unsafe.Slice((*txDesc)(base), size),
-		bufs:      make([]*mbuf.Buf, size),
+		segs:      make([]*mbuf.Buf, size),
 		free:      uint32(size) - 1,
 		reclaimAt: uint32(min(reclaimBatch, size/2)),
-		reports:   make([]uint16, size),
-		odd:       make([]bool, size),
+		reports:   newIndexes(size),
+		odd:       newIndexes(size),
+		upTo:      make([]progress, size),
 		allowed:   allowedFlags(p.cfg.Offloads),
 		pool:      p.cfg.Pool,
 		maxFrame:  uint32(p.cfg.MaxFrame),

@@ -2,6 +2,7 @@ package ixgbe
 
 import (
 	"encoding/binary"
+	"unsafe"
 
 	"bare.wire/ixgbe/reg"
 	"bare.wire/mbuf"
@@ -47,124 +48,142 @@ func allowedFlags(offloads nic.Offload) mbuf.TxFlags {
 // txContext is a context descriptor without its index (§7.2.3.2.3).
 type txContext struct{ lo, hi uint64 }
 
-// contextCache knows which two contexts the card has for the queue; it keeps each until it is given another (§7.2.3.2.3).
-type contextCache struct {
-	have [2]txContext
+// txPlan is what the descriptors of a frame say beside where its bytes are. But for frames that are cut it is the same for
+// all that ask for the same, so it is worked out once for many of them.
+type txPlan struct {
+	key     uint64    // mbuf.Buf.TxKey of the frames that it is for, 0 for a frame that is cut
+	context txContext // zero: the frame needs none
+	bits    uint64    // of data descriptors
+
+	// What a frame has to look like that this plan is for. Nothing else of it was looked at.
+	headers uint32 // bytes that are in its first segment
+	span    uint32 // longest frame − headers
+	ip      uint32 // where the IP header is
+	mask    byte   // of its first byte
+	version byte
+
+	// Of a frame that is cut, which has a plan of its own; 0 otherwise.
+	cutHeaders uint32 // bytes of headers, which PAYLEN is without
+	sumAt      uint32 // where the TCP checksum is
+	l4         uint32 // bytes from the L4 header on
+}
+
+// planCache has the plans for the two contexts that the card keeps for the queue, each until it is given another
+// (§7.2.3.2.3).
+type planCache struct {
+	kept [2]txPlan
 	last uint64 // index of the one that was used last; the other makes room
 }
 
-// find returns the index of a context, and whether the card has it already.
-func (c *contextCache) find(x txContext) (index uint64, have bool) {
-	switch x {
-	case c.have[c.last]:
-		return c.last, true
-	case c.have[c.last^1]:
-		return c.last ^ 1, true
+// known returns the plan for what b asks for, which it takes to be used now; nil when there is none.
+func (c *planCache) known(b *mbuf.Buf) *txPlan {
+	if b.TxFlags() == 0 {
+		return nil
 	}
-	return c.last ^ 1, false
+	key := b.TxKey()
+	if p := &c.kept[c.last&1]; p.key == key {
+		return p
+	}
+	if p := &c.kept[c.last&1^1]; p.key == key {
+		c.last ^= 1
+		return p
+	}
+	return nil
 }
 
-// txPlan is what the descriptors of a frame say beside where its bytes are.
-type txPlan struct {
-	context txContext // zero: the frame needs none
-	bits    uint64    // of data descriptors
-	payload int       // PAYLEN
-	sumAt   int       // where the TCP checksum is in the frame, for a frame that is cut; 0 otherwise
-	l4      int       // bytes from the L4 header on
+// missing is the number of context descriptors that a plan costs.
+func (c *planCache) missing(p *txPlan) int {
+	if x := p.context; x.hi == 0 || x == c.kept[0].context || x == c.kept[1].context {
+		return 0
+	}
+	return 1
 }
 
-// sendOffloaded is sendSlow for a frame that asks for something.
-func (q *txQueue) sendOffloaded(b *mbuf.Buf) (taken bool, bytes uint64) {
-	descs, length, reason, ok := q.measure(b)
-	var plan txPlan
-	if ok {
-		plan, reason, ok = q.plan(b, length)
-	}
-	if !ok {
-		q.dropped[reason].Add(1)
-		q.cache.Free(b)
-		return true, 0
-	}
-	index, have := uint64(0), true
-	if plan.context.hi != 0 {
-		if index, have = q.contexts.find(plan.context); !have {
-			descs++
+// use keeps a plan, with a context for it if the card does not have that, and returns it as it is kept.
+func (q *txQueue) use(p *txPlan) *txPlan {
+	c := &q.plans
+	index := c.last
+	if p.context != c.kept[index].context {
+		if index ^= 1; p.context != c.kept[index].context {
+			// It asks for no report: the frame behind it does.
+			q.ring[q.tail] = txDesc{p.context.lo, p.context.hi | index<<reg.TXC_IDX_Shift}
+			q.advance(1)
 		}
 	}
-	if uint32(descs) > q.free {
-		return false, 0 // and nothing has been changed
+	c.last = index
+	kept := &c.kept[index]
+	if kept != p {
+		*kept = *p
+		kept.bits |= index << reg.TXD_IDX_Shift
 	}
-	if !have {
-		q.putContext(plan.context, index)
-	}
-	if plan.context.hi != 0 {
-		q.contexts.last = index
-	}
-	plan.edit(b)
-	b.Seal()
-	q.putData(b, uint64(plan.payload)<<reg.TXD_PAYLEN_Shift|index<<reg.TXD_IDX_Shift|plan.bits|txData)
-	if q.sinceRS >= reportEvery {
-		q.report()
-	}
-	return true, uint64(length)
+	return kept
 }
 
-// measure adds up the descriptors and bytes of a frame, and refuses those that cannot be sent whatever they ask for.
-func (q *txQueue) measure(b *mbuf.Buf) (descs, length int, reason nic.TxDropReason, ok bool) {
-	for s := b; s != nil; s = s.Next() {
-		n := s.Len()
-		if n == 0 {
-			return 0, 0, nic.TxTooShort, false // see refuse
+// fits says whether a frame of length bytes that asks for what a plan is for can have it. The key has been compared; what is
+// left are bounds, and whether there is the IP header that it was made for.
+func (p *txPlan) fits(b *mbuf.Buf, length int) bool {
+	return uint32(b.Len()) >= p.headers && uint32(length)-p.headers <= p.span && b.Writable() && b.Bytes()[p.ip]&p.mask == p.version
+}
+
+// describePlanned is describe for frames that ask for something, with the plan for it.
+func describePlanned(descs []txDesc, pkts []*mbuf.Buf, pool *mbuf.Pool, p *txPlan) (n int, bytes uint64) {
+	pkts = pkts[:len(descs)]
+	d := unsafe.SliceData(descs) // see collect
+	for n < len(descs) {
+		b := pkts[n]
+		length := uint64(b.Len())
+		if !b.Asks(p.key, pool) || uint32(length)-p.headers > p.span || b.Bytes()[p.ip]&p.mask != p.version {
+			break
 		}
-		if s.Pool() != q.pool && s.Pool().Space() != q.port.space {
-			return 0, 0, nic.TxNoAddress, false
-		}
-		descs += (n-1)/maxData + 1
-		length += n
+		p.clearSum(b)
+		b.SetTxFlags(0) // it is plain from here on
+		b.Seal()
+		d.lo = b.PlainBus()
+		d.hi = length<<reg.TXD_PAYLEN_Shift | length | p.bits | txData | txEnd
+		bytes += length
+		n++
+		d = (*txDesc)(unsafe.Add(unsafe.Pointer(d), descSize))
 	}
-	switch {
-	case length < minFrame:
-		return 0, 0, nic.TxTooShort, false
-	case descs > maxSegs:
-		return 0, 0, nic.TxTooManySeg, false
-	}
-	return descs, length, 0, true
+	return n, bytes
 }
 
 // plan works out what a frame of length bytes needs, or why it can never have it.
-func (q *txQueue) plan(b *mbuf.Buf, length int) (p txPlan, reason nic.TxDropReason, ok bool) {
+func (q *txQueue) plan(p *txPlan, b *mbuf.Buf, length int) (reason nic.TxDropReason, ok bool) {
 	flags := b.TxFlags()
 	if flags&^q.allowed != 0 {
-		return p, nic.TxBadOffload, false
+		return nic.TxBadOffload, false
 	}
 	tag, l2 := 0, uint64(minFrame)
-	p.payload = length
 	if flags&mbuf.TxVLAN != 0 {
 		tag = tagLen
 		p.bits |= reg.TXD_VLE
 		p.context.lo |= uint64(b.VLAN) << reg.TXC_VLAN_Shift
 	}
 	most := int(q.maxFrame) - tag // of a frame in memory
-	if flags&mbuf.TxTSO == 0 && length > most {
-		return p, nic.TxTooLong, false
+	if flags&mbuf.TxTSO == 0 {
+		p.key, p.headers = b.TxKey(), minFrame
+		if length > most {
+			return nic.TxTooLong, false
+		}
 	}
 	if flags&headerFlags != 0 {
-		if !p.headers(b, flags, length, most) {
-			return p, nic.TxBadOffload, false
+		if !p.plan(b, flags, length, most) {
+			return nic.TxBadOffload, false
 		}
 		l2 = uint64(b.L2Len)
 	}
+	p.span = uint32(most) - p.headers
 	if p.bits != 0 {
 		p.context.lo |= l2 << reg.TXC_MACLEN_Shift
 		p.context.hi |= reg.TXC_DTYP_CTXT | reg.TXC_DEXT
 	}
-	return p, 0, true
+	return 0, true
 }
 
-// headers plans for checksums and segmentation; most is the longest frame that may go out, before it is tagged. It returns
+// plan plans for checksums and segmentation; most is the longest frame that may go out, before it is tagged. It returns
 // false when the lengths do not fit each other, the frame or the card. The card does not look: it would write a checksum
 // wherever it was told to.
-func (p *txPlan) headers(b *mbuf.Buf, flags mbuf.TxFlags, length, most int) bool {
+func (p *txPlan) plan(b *mbuf.Buf, flags mbuf.TxFlags, length, most int) bool {
 	l2, l3, tso := int(b.L2Len), int(b.L3Len), flags&mbuf.TxTSO != 0
 	v6, udp := flags&mbuf.TxIPv6 != 0, flags&mbuf.TxUDP != 0
 	all := l2 + l3
@@ -179,9 +198,10 @@ func (p *txPlan) headers(b *mbuf.Buf, flags mbuf.TxFlags, length, most int) bool
 	if l2 < minFrame || l2 > maxL2 || all > b.Len() || !b.Writable() {
 		return false
 	}
-	if !ipHeader(b.Bytes()[l2:], l3, v6) || v6 && flags&mbuf.TxIPSum != 0 {
+	if p.version, p.mask = ipHeader(l3, v6); p.mask == 0 || b.Bytes()[l2]&p.mask != p.version || v6 && flags&mbuf.TxIPSum != 0 {
 		return false
 	}
+	p.headers, p.ip = uint32(all), uint32(l2)
 	p.context.lo |= uint64(l3) << reg.TXC_IPLEN_Shift
 	if !v6 {
 		p.context.hi |= reg.TXC_IPV4
@@ -198,12 +218,16 @@ func (p *txPlan) headers(b *mbuf.Buf, flags mbuf.TxFlags, length, most int) bool
 	return !tso || !udp && p.segmentation(b, all, length, most)
 }
 
-// ipHeader says whether h begins with an IP header of n bytes.
-func ipHeader(h []byte, n int, v6 bool) bool {
-	if v6 {
-		return n >= 40 && n <= maxL3 && h[0]>>4 == 6
+// ipHeader is what an IP header of n bytes begins with: the bits of its first byte under mask, which is 0 when no header has
+// that length.
+func ipHeader(n int, v6 bool) (first, mask byte) {
+	switch {
+	case v6 && n >= 40 && n <= maxL3:
+		return 6 << 4, 0xf0
+	case !v6 && n >= 20 && n <= 60 && n&3 == 0:
+		return 4<<4 | byte(n>>2), 0xff
 	}
-	return n >= 20 && n <= 60 && n&3 == 0 && int(h[0]) == 0x40|n>>2
+	return 0, 0
 }
 
 // segmentation plans for cutting a frame with so many bytes of headers.
@@ -218,17 +242,21 @@ func (p *txPlan) segmentation(b *mbuf.Buf, headers, length, most int) bool {
 	}
 	p.context.hi |= uint64(mss)<<reg.TXC_MSS_Shift | uint64(l4)<<reg.TXC_L4LEN_Shift
 	p.bits |= reg.TXD_TSE
-	p.payload, p.sumAt, p.l4 = payload, at+tcpSumAt, length-at
+	p.cutHeaders, p.sumAt, p.l4 = uint32(headers), uint32(at+tcpSumAt), uint32(length-at)
 	return true
 }
 
-// edit makes the headers what the card wants to find. Of a frame that is cut it wants the pseudo-header's sum without the
-// length (§7.2.4.2), which it adds itself, for each segment; the IPv4 checksum it wants to be 0.
-func (p *txPlan) edit(b *mbuf.Buf) {
+// clearSum makes the IPv4 checksum 0 that the card is to fill in, as it wants it (§7.2.4.2).
+func (p *txPlan) clearSum(b *mbuf.Buf) {
 	if p.bits&reg.TXD_IXSM != 0 {
-		at := int(b.L2Len) + ipSumAt
-		binary.BigEndian.PutUint16(b.Bytes()[at:], 0)
+		binary.BigEndian.PutUint16(b.Bytes()[p.ip+ipSumAt:], 0)
 	}
+}
+
+// edit makes the headers what the card wants to find. Of a frame that is cut that is the pseudo-header's sum without the
+// length (§7.2.4.2), which it adds itself, for each segment.
+func (p *txPlan) edit(b *mbuf.Buf) {
+	p.clearSum(b)
 	if p.sumAt == 0 {
 		return
 	}
@@ -240,32 +268,4 @@ func (p *txPlan) edit(b *mbuf.Buf) {
 	}
 	sum = sum>>16 + sum&0xffff
 	binary.BigEndian.PutUint16(field, uint16(sum+sum>>16))
-}
-
-// putContext writes a context descriptor. It asks for no report: the frame behind it does.
-func (q *txQueue) putContext(x txContext, index uint64) {
-	d := &q.ring[q.tail]
-	d.lo, d.hi = x.lo, x.hi|index<<reg.TXC_IDX_Shift
-	q.bufs[q.tail] = nil
-	q.contexts.have[index] = x
-	q.advance(1)
-}
-
-// putData writes the data descriptors of a frame, with these bits in each.
-func (q *txQueue) putData(b *mbuf.Buf, bits uint64) {
-	for s := b; s != nil; s = s.Next() {
-		for bus, left := s.Bus(), s.Len(); left > 0; {
-			n := min(left, maxData)
-			d := &q.ring[q.tail]
-			d.lo, d.hi = bus, bits|uint64(n)
-			q.bufs[q.tail] = nil
-			if left == n && s.Next() == nil {
-				d.hi |= txEnd
-				q.bufs[q.tail], q.odd[q.tail] = b, true
-			}
-			q.advance(1)
-			bus, left = bus+uint64(n), left-n
-		}
-	}
-	q.nOdd++
 }

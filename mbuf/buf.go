@@ -234,6 +234,25 @@ func (b *Buf) Plain(p *Pool) bool {
 	return b.next == nil && b.tx == 0 && (*Block)(unsafe.Pointer(b)).pool == p
 }
 
+// TxKey is what the card is asked for in one word: TxFlags, VLAN, L2Len and L3Len. Of two frames with the same key the card
+// is asked for the same, unless they are to be cut (TxTSO).
+func (b *Buf) TxKey() uint64 {
+	return uint64(b.tx) | uint64(b.VLAN)<<8 | uint64(b.L3Len)<<32 | uint64(b.L2Len)<<48
+}
+
+// Asks says whether b is a frame of one segment that asks for what key says (see TxKey), and the only view of a block of pool
+// p: it is writable, and without TxFlags it is plain.
+func (b *Buf) Asks(key uint64, p *Pool) bool {
+	if b.TxKey() != key || b.next != nil || int32(b.tx) <= 0 { // negative: extraView
+		return false
+	}
+	if checking {
+		return b.blk.pool == p && b.blk.state.Load() == 1
+	}
+	blk := (*Block)(unsafe.Pointer(b)) // b is the first thing in it
+	return blk.pool == p && blk.state.Load() == 1
+}
+
 // PlainBus is Bus for a frame that Plain has said yes to.
 func (b *Buf) PlainBus() uint64 {
 	if checking {

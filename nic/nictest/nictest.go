@@ -80,6 +80,7 @@ var situations = []struct {
 	{"HeadersOfOthersAreNotWritten", testSharedHeaders},
 	{"TooLongToBeCut", testTSOTooLong},
 	{"OffloadsThatAreOff", testOffloadsOff},
+	{"RequestsOfAllKindsMixed", testOffloadsMixed},
 	{"ChecksumsOnReception", testRxChecksums},
 	{"ChecksumsAndTagsOnReception", testRxAllNotes},
 	{"GatherOfManySegments", testGather},

@@ -3,7 +3,9 @@ package nictest
 import (
 	"bytes"
 	"encoding/binary"
+	"math/rand/v2"
 	"slices"
+	"time"
 
 	"bare.wire/mbuf"
 	"bare.wire/nic"
@@ -40,10 +42,10 @@ func testTxChecksums(r *run) {
 	if !r.can(r.A, nic.TxIPChecksum|nic.TxL4Checksum, "checksums on sending") {
 		return
 	}
-	r.start(r.A, nic.Config{Offloads: nic.TxIPChecksum | nic.TxL4Checksum})
+	pool := r.pool(mbuf.Config{Buffers: 2048})
+	r.start(r.A, r.sendingFrom(pool, nic.TxIPChecksum|nic.TxL4Checksum))
 	r.start(r.B, nic.Config{})
 	r.up()
-	pool := r.pool(mbuf.Config{Buffers: 2048})
 	shapes := append(r.shapes(r.B.Info().MAC),
 		(&datagram{dst: r.B.Info().MAC, udp: true}).sumsToZero(r), (&datagram{dst: r.B.Info().MAC, udp: true, v6: true}).sumsToZero(r),
 		(&datagram{dst: r.B.Info().MAC}).sumsToZero(r))
@@ -69,7 +71,7 @@ func testTxChecksums(r *run) {
 			r.expect(r.B.Rx(0), frames...)
 		}
 	}
-	r.A.Tx(0).Reclaim()
+	r.stop(r.A)
 	if n := r.out(pool); n != 0 {
 		r.Errorf("%d buffers are not back", n)
 	}
@@ -264,5 +266,97 @@ func testRxAllNotes(r *run) {
 			r.Fatalf("tag %#x: %x, want %x", d.tci, b.Bytes(), want)
 		}
 		r.free(b)
+	}
+}
+
+// testOffloadsMixed sends bursts of frames that ask for anything in any order, in all kinds of buffers.
+func testOffloadsMixed(r *run) {
+	const sums, wants = nic.TxIPChecksum | nic.TxL4Checksum, nic.TxIPChecksum | nic.TxL4Checksum | nic.TxTSO | nic.TxVLANInsert
+	pool := r.pool(mbuf.Config{Buffers: 2048})
+	cfg := r.sendingFrom(pool, sums)
+	cfg.TxDesc = r.A.Info().MinDesc
+	if !r.can(r.A, wants, "requests of all kinds in one burst") || !r.startTSO(cfg) {
+		return
+	}
+	rng := rand.New(rand.NewPCG(11, 11))
+	for range r.few(150) {
+		var bufs []*mbuf.Buf
+		var frames [][]byte
+		for range 1 + rng.IntN(12) {
+			kind := rng.IntN(requests)
+			for range 1 + rng.IntN(3) { // often the same again
+				b, f := r.request(pool, kind)
+				bufs, frames = append(bufs, b), append(frames, f...)
+			}
+		}
+		for tries := 0; len(bufs) > 0; tries++ {
+			if tries > patience {
+				r.Fatalf("the ring stays full: %d frames are not taken", len(bufs))
+			}
+			bufs = bufs[r.A.Tx(0).Send(bufs):]
+			r.pass(moment * time.Duration(rng.IntN(40)))
+			r.A.Tx(0).Reclaim()
+		}
+		r.segments(frames)
+	}
+	r.Settle()
+	r.A.Tx(0).Reclaim()
+	var few []*mbuf.Buf
+	for kind := range requests {
+		b, _ := r.request(pool, kind)
+		few = append(few, b)
+	}
+	r.send(r.A.Tx(0), few...)
+	r.Settle()
+	if n := r.A.Tx(0).Reclaim(); n != requests {
+		r.Errorf("%d frames have been sent, Reclaim says %d", requests, n)
+	}
+	s := r.A.Stats()
+	r.stop(r.A)
+	if n := r.out(pool); n != 0 {
+		r.Errorf("%d buffers are not back", n)
+	}
+	if s.TxErrors != 0 {
+		r.Errorf("frames were dropped: %s", brief(s))
+	}
+}
+
+// requests is the number of kinds that request knows.
+const requests = 8
+
+// request makes a frame of one kind, and what comes out of it.
+func (r *run) request(pool *mbuf.Pool, kind int) (*mbuf.Buf, [][]byte) {
+	const both = mbuf.TxIPSum | mbuf.TxL4Sum
+	d := &datagram{dst: r.B.Info().MAC, payload: r.data(300)}
+	comes := [][]byte{d.bytes(r)}
+	switch kind {
+	case 0: // nothing to do
+		return r.build(pool, comes[0]), comes
+	case 1:
+		return r.ask(pool, d, both, 0), comes
+	case 2: // the payload apart, and kept by somebody for a while: what a TCP sends
+		b := r.ask(pool, d, both, 0, d.headers(), 300)
+		payload := b.Next()
+		b.SetNext(payload.Clone(r.cache(pool)))
+		payload.Free()
+		return b, comes
+	case 3: // a view that is not the block's own, but the last
+		b := r.ask(pool, d, both, 0)
+		last := b.Clone(r.cache(pool))
+		b.Free()
+		return last, comes
+	case 4:
+		d.v6, d.udp = true, true
+		return r.ask(pool, d, mbuf.TxL4Sum, 0), [][]byte{d.bytes(r)}
+	case 5:
+		b := r.ask(pool, d, both, 0, d.headers(), 100, 200)
+		b.VLAN = 0x2123
+		b.SetTxFlags(b.TxFlags() | mbuf.TxVLAN)
+		return b, [][]byte{tag(comes[0], b.VLAN)}
+	case 6: // a tag in the frame that looks like the beginning of an IP header
+		d.tci = 0x4500
+		return r.ask(pool, d, both, 0), [][]byte{d.bytes(r)}
+	default:
+		return r.ask(pool, d, mbuf.TxTSO, 128, d.headers(), 300), d.cut(r, 128)
 	}
 }

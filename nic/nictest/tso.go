@@ -29,6 +29,11 @@ func (r *run) startTSO(cfg nic.Config) bool {
 	return true
 }
 
+// sendingFrom is a configuration whose Pool is that of frames to be sent, as drivers like it best, and not that of reception.
+func (r *run) sendingFrom(pool *mbuf.Pool, offloads nic.Offload) nic.Config {
+	return nic.Config{Pool: pool, RxPools: []*mbuf.Pool{r.pool(mbuf.Config{})}, Offloads: offloads}
+}
+
 // segments receives what a datagram has to be cut into.
 func (r *run) segments(frames [][]byte) {
 	r.Helper()
@@ -165,6 +170,7 @@ func testTSORingFull(r *run) {
 		r.A.Tx(0).Reclaim()
 	}
 	r.segments(frames)
+	r.Settle() // the last frame may be here before its sender is told
 	r.A.Tx(0).Reclaim()
 	if n := r.out(pool); n != 0 {
 		r.Errorf("%d buffers are not back", n)
@@ -192,20 +198,23 @@ func testTSOStop(r *run) {
 	}
 }
 
-// spoiled is a request that no card can serve.
+// spoiled is a request that no card can serve, and kin what it would have been: a driver that remembers what it was asked for
+// has been asked for the same before.
 type spoiled struct {
-	what string
-	b    *mbuf.Buf
-	why  nic.TxDropReason
+	what  string
+	b     *mbuf.Buf
+	why   nic.TxDropReason
+	kin   *mbuf.Buf
+	comes [][]byte // of kin
 }
 
-// testBadOffloads sends requests that make no sense among others that do.
+// testBadOffloads sends requests that make no sense among others that do, both those that they resemble and quite others.
 func testBadOffloads(r *run) {
 	const sums = nic.TxIPChecksum | nic.TxL4Checksum
-	if !r.can(r.A, nic.TxTSO|sums, "requests that make no sense") || !r.startTSO(nic.Config{Offloads: sums}) {
+	pool := r.pool(mbuf.Config{Buffers: 2048})
+	if !r.can(r.A, nic.TxTSO|sums, "requests that make no sense") || !r.startTSO(r.sendingFrom(pool, sums)) {
 		return
 	}
-	pool := r.pool(mbuf.Config{Buffers: 2048})
 	before := r.A.Stats()
 	var want [nic.TxDropReasons]uint64
 	var total uint64
@@ -214,14 +223,17 @@ func testBadOffloads(r *run) {
 		total++
 		good := &datagram{dst: r.B.Info().MAC, udp: true, payload: r.data(50)}
 		bufs := []*mbuf.Buf{c.b, r.ask(pool, good, mbuf.TxIPSum|mbuf.TxL4Sum, 0)}
+		if c.kin != nil {
+			bufs = slices.Insert(bufs, 0, c.kin)
+		}
 		r.send(r.A.Tx(0), bufs...)
-		r.expect(r.B.Rx(0), good.bytes(r))
+		r.expect(r.B.Rx(0), append(c.comes, good.bytes(r))...)
 		s := r.A.Stats()
 		if got := s.TxDropped[c.why] - before.TxDropped[c.why]; got != want[c.why] || s.TxErrors-before.TxErrors != total {
 			r.Errorf("%s: %d counted as %q, want %d; TxErrors %d, want %d", c.what, got, c.why, want[c.why], s.TxErrors-before.TxErrors, total)
 		}
 	}
-	r.A.Tx(0).Reclaim()
+	r.stop(r.A)
 	if n := r.out(pool); n != 0 {
 		r.Errorf("%d buffers are not back", n)
 	}
@@ -231,11 +243,15 @@ func testBadOffloads(r *run) {
 func (r *run) spoil(pool *mbuf.Pool) (out []spoiled) {
 	i := r.A.Info()
 	add := func(what string, why nic.TxDropReason, d *datagram, flags mbuf.TxFlags, mss int, do func(b *mbuf.Buf)) {
-		b := r.askLong(pool, d, flags, mss, 1)
+		s := spoiled{what: what, b: r.askLong(pool, d, flags, mss, 1), why: why}
 		if do != nil {
-			do(b)
+			do(s.b)
+			s.kin, s.comes = r.askLong(pool, d, flags, mss, 1), [][]byte{d.bytes(r)}
+			if flags&mbuf.TxTSO != 0 {
+				s.comes = d.cut(r, mss)
+			}
 		}
-		out = append(out, spoiled{what, b, why})
+		out = append(out, s)
 	}
 	small := func() *datagram { return &datagram{dst: r.B.Info().MAC, payload: r.data(300)} }
 	six := func() *datagram { d := small(); d.v6 = true; return d }
@@ -249,12 +265,17 @@ func (r *run) spoil(pool *mbuf.Pool) (out []spoiled) {
 		"L3Len 64":                 func(b *mbuf.Buf) { b.L3Len = 64; b.Bytes()[14] = 0x50 },
 		"L3Len of another header":  func(b *mbuf.Buf) { b.L3Len = 24 },
 		"no IP version":            func(b *mbuf.Buf) { b.Bytes()[14] = 0x65 },
+		"L2Len of the whole frame": func(b *mbuf.Buf) { b.L2Len, b.L3Len = 100, 0; _ = b.TrimBack(b.Len() - 100) },
 		"L3Len 65535":              func(b *mbuf.Buf) { b.L3Len = 65535 },
 		"headers beyond the frame": func(b *mbuf.Buf) { _ = b.TrimBack(b.Len() - 14 - 20 - 19) },
 		"IPv4 called IPv6":         func(b *mbuf.Buf) { b.SetTxFlags(mbuf.TxL4Sum | mbuf.TxIPv6); b.L3Len = 40 },
 	} {
 		add(what, nic.TxBadOffload, small(), both, 0, do)
 	}
+	long := small()
+	long.payload = r.data(defaultMaxFrame - 54 + 1)
+	short := small()
+	out = append(out, spoiled{"too long", r.ask(pool, long, both, 0), nic.TxTooLong, r.ask(pool, short, both, 0), [][]byte{short.bytes(r)}})
 	add("IPv6 called IPv4", nic.TxBadOffload, six(), mbuf.TxL4Sum, 0, func(b *mbuf.Buf) { b.SetTxFlags(mbuf.TxL4Sum) })
 	add("an IPv4 checksum of IPv6", nic.TxBadOffload, six(), both, 0, nil)
 	add("IPv6 shorter than its header", nic.TxBadOffload, six(), mbuf.TxL4Sum, 0, func(b *mbuf.Buf) { b.L3Len = 39 })
@@ -279,31 +300,54 @@ func (r *run) spoil(pool *mbuf.Pool) (out []spoiled) {
 	gap := r.build(pool, nil, 0)
 	gap.SetNext(hollow.Next())
 	hollow.SetNext(gap)
-	return append(out, spoiled{"headers in two segments", divided, nic.TxBadOffload},
-		spoiled{"too many segments", segments, nic.TxTooManySeg}, spoiled{"a segment of nothing", hollow, nic.TxTooShort})
+	whole := small()
+	out = append(out, spoiled{"headers in two segments, for their sums", r.ask(pool, small(), both, 0, 54-8, 8, 300), nic.TxBadOffload,
+		r.ask(pool, whole, both, 0, 54, 300), [][]byte{whole.bytes(r)}})
+	return append(out, spoiled{what: "headers in two segments", b: divided, why: nic.TxBadOffload},
+		spoiled{what: "too many segments", b: segments, why: nic.TxTooManySeg}, spoiled{what: "a segment of nothing", b: hollow, why: nic.TxTooShort})
 }
 
-// testSharedHeaders asks for headers to be finished that somebody else has a view of: they may not be written.
+// testSharedHeaders asks for headers to be finished that somebody else has a view of: they may not be written, also not among
+// others that ask for the same and may.
 func testSharedHeaders(r *run) {
 	if !r.can(r.A, nic.TxIPChecksum|nic.TxL4Checksum, "checksums of shared headers") {
 		return
 	}
-	r.start(r.A, nic.Config{Offloads: nic.TxIPChecksum | nic.TxL4Checksum})
+	pool := r.pool(mbuf.Config{})
+	r.start(r.A, r.sendingFrom(pool, nic.TxIPChecksum|nic.TxL4Checksum))
 	r.start(r.B, nic.Config{})
 	r.up()
-	pool := r.pool(mbuf.Config{})
-	b := r.ask(pool, &datagram{dst: r.B.Info().MAC, payload: r.data(100)}, mbuf.TxIPSum|mbuf.TxL4Sum, 0)
-	keep := b.Clone(r.cache(pool))
-	before := slices.Clone(keep.Bytes())
-	r.send(r.A.Tx(0), b)
-	r.nothing(r.B.Rx(0))
-	if n := r.A.Stats().TxDropped[nic.TxBadOffload]; n != 1 {
-		r.Errorf("%d counted as bad offloads, want 1", n)
+	d := &datagram{dst: r.B.Info().MAC, payload: r.data(100)}
+	want := uint64(0)
+	for _, lens := range [][]int{nil, {d.headers(), 100}} {
+		ask := func() *mbuf.Buf { return r.ask(pool, d, mbuf.TxIPSum|mbuf.TxL4Sum, 0, lens...) }
+		for _, kin := range []int{0, 2} {
+			own := ask() // the view that is the block's own, and another
+			other := own.Clone(r.cache(pool))
+			before := slices.Clone(own.Bytes())
+			refused := func(b, keep *mbuf.Buf) {
+				var bufs []*mbuf.Buf
+				for range kin {
+					bufs = append(bufs, ask())
+				}
+				r.send(r.A.Tx(0), append(bufs, b)...)
+				r.expect(r.B.Rx(0), slices.Repeat([][]byte{d.bytes(r)}, kin)...)
+				r.nothing(r.B.Rx(0))
+				want++
+				if n := r.A.Stats().TxDropped[nic.TxBadOffload]; n != want {
+					r.Errorf("behind %d others: %d counted as bad offloads, want %d", kin, n, want)
+				}
+				if !bytes.Equal(keep.Bytes(), before) {
+					r.Errorf("shared headers were written: %x, were %x", keep.Bytes(), before)
+				}
+			}
+			refused(other, own)
+			third := own.Clone(r.cache(pool))
+			refused(own, third)
+			r.send(r.A.Tx(0), third) // the last view, though not the block's own
+			r.expect(r.B.Rx(0), d.bytes(r))
+		}
 	}
-	if !bytes.Equal(keep.Bytes(), before) {
-		r.Errorf("shared headers were written: %x, were %x", keep.Bytes(), before)
-	}
-	keep.Free()
 }
 
 // testOffloadsOff asks for what a port could do and was not started with.
