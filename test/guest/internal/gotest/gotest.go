@@ -28,6 +28,8 @@ type Test struct {
 	Took     string // as the framework writes it, "0.01s"
 	Output   string
 	Subtests []*Test
+
+	output strings.Builder // what Output becomes
 }
 
 // Base is the last part of a test's name, within the test it is a subtest of.
@@ -70,6 +72,7 @@ func (p *Parser) Tests() (top []*Test, loose string) {
 		p.rest = nil
 	}
 	for _, t := range p.order {
+		t.Output = t.output.String()
 		if parent := p.parent(t.Name); parent != nil {
 			parent.Subtests = append(parent.Subtests, t)
 		} else {
@@ -141,7 +144,7 @@ func (p *Parser) text(s string) {
 		p.loose.WriteString(s)
 		return
 	}
-	p.now.Output += s
+	p.now.output.WriteString(s)
 }
 
 // test finds the test of a name, or makes it.

@@ -69,3 +69,18 @@ func FuzzParser(f *testing.F) {
 		}
 	})
 }
+
+// TestMuchOutputOfOneTest takes what would take hours if each line copied those before it.
+func TestMuchOutputOfOneTest(t *testing.T) {
+	const lines = 200_000
+	line := []byte(strings.Repeat("x", 99) + "\n")
+	var p Parser
+	p.Write([]byte(syn + "=== RUN   TestA\n"))
+	for range lines {
+		p.Write(line)
+	}
+	top, _ := p.Tests()
+	if len(top) != 1 || len(top[0].Output) != lines*len(line) {
+		t.Errorf("%d tests", len(top))
+	}
+}

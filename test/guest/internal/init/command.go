@@ -37,6 +37,8 @@ func run(l *line, w *proto.Work, start int) proto.Ending {
 		return proto.Ending{Status: -1, Failure: err.Error()}
 	}
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM)
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1) // before anybody can ask: a signal that nobody waits for is lost
 	pid, err := launch(w, start, out)
 	out.Close()
 	if err != nil {
@@ -50,7 +52,7 @@ func run(l *line, w *proto.Work, start int) proto.Ending {
 		}
 	}()
 	var restarting atomic.Bool
-	go restartOnDemand(l, pid, &restarting, drained)
+	go restartOnDemand(l, pid, asked, &restarting, drained)
 	overrun := make(chan struct{})
 	limit := time.AfterFunc(w.Limit, func() {
 		close(overrun)
@@ -135,9 +137,7 @@ func ending(ws syscall.WaitStatus, overrun chan struct{}) proto.Ending {
 }
 
 // restartOnDemand boots the machine again when somebody in it sends SIGUSR1, after what the command has printed has been passed on.
-func restartOnDemand(l *line, pid int, restarting *atomic.Bool, drained <-chan struct{}) {
-	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, syscall.SIGUSR1)
+func restartOnDemand(l *line, pid int, asked <-chan os.Signal, restarting *atomic.Bool, drained <-chan struct{}) {
 	<-asked
 	restarting.Store(true)
 	unix.Kill(-pid, unix.SIGKILL)

@@ -144,6 +144,7 @@ var acts = map[string]func(*guestEnd) int{
 		return 0
 	},
 	"panics":              func(g *guestEnd) int { g.exchange(proto.Hello, "6.1"); return 0 },
+	"dies in a frame":     func(g *guestEnd) int { fmt.Fprint(g.results, "O\x00\x00\x10\x00half"); return 0 },
 	"crashes":             func(g *guestEnd) int { fmt.Println("qemu: out of order"); return 1 },
 	"fails after the end": func(g *guestEnd) int { g.end(0); return 9 },
 	"hangs": func(g *guestEnd) int {
@@ -240,6 +241,7 @@ func TestGuestThatFails(t *testing.T) {
 		"ends badly":           "how the command ended",
 		"asks nonsense":        "no question",
 		"panics":               "panicked",
+		"dies in a frame":      "panicked",
 		"crashes":              "status 1",
 		"fails after the end":  "status 9",
 	} {

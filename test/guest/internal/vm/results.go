@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"syscall"
 
 	"bare.wire/test/guest/internal/proto"
 )
@@ -38,7 +39,7 @@ func (c *connection) serveResults(conn net.Conn) (err error) {
 	r := bufio.NewReaderSize(conn, 1<<16)
 	for {
 		k, p, err := proto.Read(r)
-		if err == io.EOF || errors.Is(err, net.ErrClosed) {
+		if isEnd(err) {
 			return nil
 		} else if err != nil {
 			return err
@@ -47,6 +48,12 @@ func (c *connection) serveResults(conn net.Conn) (err error) {
 			return err
 		}
 	}
+}
+
+// isEnd says whether an error of a port is its end. A machine that dies does so in the middle of a frame, too; how it died is what is to
+// be told then, and is.
+func isEnd(err error) bool {
+	return err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // take takes a frame.
@@ -186,7 +193,7 @@ func (c *connection) serveQuestions(conn net.Conn) error {
 	r := bufio.NewReader(conn)
 	for {
 		k, p, err := proto.Read(r)
-		if err == io.EOF || errors.Is(err, net.ErrClosed) {
+		if isEnd(err) {
 			return nil
 		} else if err != nil {
 			return err
