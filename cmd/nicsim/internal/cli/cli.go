@@ -27,11 +27,10 @@ type Code int
 // Exit codes. They may also be QEMU's: what nicsim prints tells them apart.
 const (
 	OK          Code = 0
-	Misused     Code = 1   // --strict, and the driver did what it must not
-	Usage       Code = 2   // the command line makes no sense
-	Environment Code = 3   // no QEMU, no permission, a file that cannot be written
-	Failed      Code = 4   // it broke down while running
-	Interrupted Code = 130 // by a signal, before there was a status
+	Misused     Code = 1 // --strict, and the driver did what it must not
+	Usage       Code = 2 // the command line makes no sense
+	Environment Code = 3 // no QEMU, no permission, a file that cannot be written
+	Failed      Code = 4 // it broke down while running
 )
 
 // exitError is an error that knows its code.
@@ -50,6 +49,18 @@ func environment(err error) error {
 		return nil
 	}
 	return &exitError{Environment, err}
+}
+
+// besides adds to err, which may be nil, what went wrong while everything was given back.
+func besides(err, more error) error {
+	if more == nil {
+		return err
+	}
+	code := Failed
+	if exit := (*exitError)(nil); errors.As(err, &exit) {
+		code = exit.code
+	}
+	return &exitError{code, errors.Join(err, more)}
 }
 
 // app is what the commands share.

@@ -92,6 +92,24 @@ func TestAMachineThatBreaksTheProtocolIsOurFailure(t *testing.T) {
 	require.Contains(t, log, "nicsim: slot 4: proxy protocol: unexpected command 99")
 }
 
+// TestACaptureThatCannotBeWrittenIsOurFailure has a full disk: it is no mistake in the command line.
+func TestACaptureThatCannotBeWrittenIsOurFailure(t *testing.T) {
+	status, _, log := nicsim(t, append([]string{"qemu", "--wire", "pcap:/dev/full", "--summary", "none"}, fake(qemutest.Obedient)...)...)
+	t.Log(log)
+	require.Equal(t, int(Environment), status, "the head of the file is written at once")
+	err := besides(besides(nil, errors.New("the last frames")), errors.New("the cards"))
+	var exit *exitError
+	require.ErrorAs(t, err, &exit)
+	require.Equal(t, Failed, exit.code)
+	require.ErrorContains(t, err, "the last frames")
+	require.ErrorContains(t, err, "the cards")
+	require.NoError(t, besides(nil, nil))
+	err = besides(environment(errors.New("no QEMU")), errors.New("the cards"))
+	require.ErrorAs(t, err, &exit)
+	require.Equal(t, Environment, exit.code)
+	require.ErrorContains(t, exit, "the cards", "main prints what it finds so")
+}
+
 func TestTheLogGoesWhereItIsToldTo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	_, _, _ = nicsim(t, append([]string{"qemu", "-v", "--log", file}, fake(qemutest.Obedient)...)...)

@@ -137,7 +137,7 @@ func (a *app) runQEMU(ctx context.Context, f *qemuFlags, command []string) (err 
 		}
 		return environment(err)
 	}
-	defer func() { err = errors.Join(err, b.machine.Close()) }()
+	defer func() { err = besides(err, b.machine.Close()) }()
 	if err := b.build(f, w, faults); err != nil {
 		return err
 	}
@@ -190,9 +190,9 @@ func (a *app) live(ctx context.Context, f *qemuFlags, b *bench) (err error) {
 		}
 		beside.Wait()
 		for _, c := range b.cards {
-			err = errors.Join(err, c.Close())
+			err = besides(err, c.Close())
 		}
-		err = errors.Join(err, b.cable.close())
+		err = besides(err, b.cable.close())
 	}()
 	if f.control != "" {
 		if ctl, err = listen(f.control, b); err != nil {
