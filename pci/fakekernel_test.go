@@ -312,6 +312,8 @@ func (k *FakeKernel) containerIoctl(c *fakeContainer, request uint, arg unsafe.P
 			for _, r := range c.ranges {
 				pairs = append(pairs, r.First, r.Last)
 			}
+			answer = append(append(answer, FakeCap(vfioCapDMAAvail)...), 0xff, 0xff, 0, 0, 0, 0, 0, 0) // 65535 mappings
+			*(*uint32)(unsafe.Pointer(&answer[h.capOffset+4])) = uint32(len(answer))
 			answer = append(answer, FakeCap(vfioCapIOVARange, pairs...)...)
 			*(*uint32)(unsafe.Pointer(&answer[0])) = uint32(len(answer))
 		}

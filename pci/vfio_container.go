@@ -54,7 +54,7 @@ func (o *Opener) newContainer(g *group) (_ *container, err error) {
 		}
 		return nil, errors.Join(fmt.Errorf("set the container's IOMMU type %d: %w", kind, err), g.leave(c))
 	}
-	if c.info, err = c.getInfo(); err != nil {
+	if c.info, err = c.getInfo(); err != nil { // nothing is mapped yet: all that is available is all there is
 		return nil, errors.Join(err, g.leave(c))
 	}
 	o.warnMemlock()
@@ -159,7 +159,11 @@ func (c *container) Map(va unsafe.Pointer, bus uint64, size int) error {
 		}
 		return fmt.Errorf("%w: the kernel has no memory for the IOMMU's tables", err)
 	case errors.Is(err, unix.ENOSPC):
-		return fmt.Errorf("%w: the container takes no further mapping: use fewer and larger regions, or raise /sys/module/vfio_iommu_type1/parameters/dma_entry_limit", err)
+		most := ""
+		if c.info.available >= 0 {
+			most = fmt.Sprintf(" than %d", c.info.available)
+		}
+		return fmt.Errorf("%w: the container takes no more mappings%s: use fewer and larger regions, or raise /sys/module/vfio_iommu_type1/parameters/dma_entry_limit", err, most)
 	case errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("%w: something is mapped there already", err)
 	}

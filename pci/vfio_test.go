@@ -367,7 +367,7 @@ func TestMemoryLimitIsToldBeforeItBitesAndWhenItDoes(t *testing.T) {
 		t.Errorf("no warning in %q", r.log.String())
 	}
 	for errno, words := range map[error][]string{
-		unix.ENOMEM: {"65536", "ulimit -l", "1048576"}, unix.ENOSPC: {"dma_entry_limit"}, unix.EEXIST: {"already"}, unix.EFAULT: {"VFIO group 7"},
+		unix.ENOMEM: {"65536", "ulimit -l", "1048576"}, unix.ENOSPC: {"dma_entry_limit", "65535"}, unix.EEXIST: {"already"}, unix.EFAULT: {"VFIO group 7"},
 	} {
 		r.kernel.Refuse["MAP_DMA"] = errno
 		err := r.space.Add(r.region())
