@@ -77,7 +77,7 @@ type Machine struct {
 	Restarts int
 	// Answer answers the guest's questions (Ask), one at a time, on a goroutine that is not the test's.
 	Answer func(question string) string
-	// Timeout is for the test in the guest, not counting the boot; 0 is two minutes. On time-out the test prints its stacks and fails.
+	// Timeout is for the test in the guest, not counting the boot, and anew after each Restart; 0 is two minutes. On time-out the test prints its stacks and fails.
 	Timeout time.Duration
 	// Out is a directory of the host that gets what the test leaves in OutDir; "" is none.
 	Out string

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"bare.wire/test/guest/internal/kernel"
 	"bare.wire/test/guest/internal/proto"
@@ -227,6 +228,13 @@ func TestGuestRestarts(t *testing.T) {
 	}
 	if _, _, err := bootAs(t, t.Context(), "restarts", Spec{}); err == nil || !strings.Contains(err.Error(), "may boot again 0 times") {
 		t.Errorf("more often than it may: %v", err)
+	}
+}
+
+func TestEachStartHasItsTime(t *testing.T) {
+	s := Spec{Limit: time.Hour, Restarts: 2}
+	if s.whole() < 3*time.Hour {
+		t.Errorf("%v for three starts of an hour each", s.whole())
 	}
 }
 

@@ -48,11 +48,14 @@ type Spec struct {
 	Env     []string
 	Dir     string
 
-	Limit  time.Duration                // for the command
+	Limit  time.Duration                // for the command, each time that it is started
 	Output io.Writer                    // gets what the command prints, as it comes; nil: nobody
 	Again  func()                       // called when the guest has booted again, before its Output
 	Answer func(question string) string // nil: there are no answers
 }
+
+// whole is the time for everything. After each restart the command begins anew, and so does its time.
+func (s *Spec) whole() time.Duration { return time.Duration(1+s.Restarts) * (s.Limit + bootTime) }
 
 // Result says how a guest's command ended.
 type Result struct {
@@ -98,7 +101,7 @@ func Run(ctx context.Context, s Spec) (*Result, error) {
 	if err := r.prepare(ctx); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit+time.Duration(1+s.Restarts)*bootTime, errTooLong)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.whole(), errTooLong)
 	defer cancel()
 	end, err := r.boot(ctx)
 	os.Remove(r.path("initrd")) // large, and made again from what initrd.txt lists
