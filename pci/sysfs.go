@@ -154,11 +154,7 @@ func (f *sysfsFunction) WriteConfig(off, size int, v uint32) error {
 func (f *sysfsFunction) Interrupts(_ int, handler func(vector int)) (int, error) {
 	f.irqMu.Lock()
 	defer f.irqMu.Unlock()
-	var err error
-	if f.tick != nil {
-		err = f.tick.stop()
-		f.tick = nil
-	}
+	err := f.stopTick()
 	if handler == nil || err != nil {
 		return 0, err
 	}
@@ -169,6 +165,16 @@ func (f *sysfsFunction) Interrupts(_ int, handler func(vector int)) (int, error)
 		return 0, fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return 1, nil
+}
+
+// stopTick is called with irqMu held.
+func (f *sysfsFunction) stopTick() error {
+	tick := f.tick
+	f.tick = nil
+	if tick == nil {
+		return nil
+	}
+	return tick.stop()
 }
 
 // MSIX says that the device has to be asked what the timer's call means.
@@ -245,12 +251,13 @@ func (f *sysfsFunction) mapBAR(n int) (*regionBAR, error) {
 func (f *sysfsFunction) Close() error {
 	f.opener.mu.Lock()
 	defer f.opener.mu.Unlock()
+	f.irqMu.Lock()
+	defer f.irqMu.Unlock()
 	if f.isClosed() {
 		return f.closes
 	}
 	f.opener.forget(f)
-	_, irqErr := f.Interrupts(0, nil)
-	if err := errors.Join(irqErr, f.shut()); err != nil {
+	if err := errors.Join(f.stopTick(), f.shut()); err != nil {
 		f.closes = fmt.Errorf("%s: close: %w", f.Name(), err)
 	}
 	return f.closes

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -209,6 +211,42 @@ func TestTimerStandsInForInterrupts(t *testing.T) {
 	}
 	if n, err := f.Interrupts(0, nil); n != 0 || err != nil {
 		t.Errorf("off: %d, %v", n, err)
+	}
+}
+
+// TestTimerIsNotStartedWhileTheFunctionIsClosed: it would go on for ever.
+func TestTimerIsNotStartedWhileTheFunctionIsClosed(t *testing.T) {
+	timers := func() (n int) {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && to == "anon_inode:[timerfd]" {
+				n++
+			}
+		}
+		return n
+	}
+	before := timers()
+	for range 10 {
+		r := newSysfsRig(t)
+		f := r.open()
+		var all sync.WaitGroup
+		var closed atomic.Bool
+		all.Go(func() {
+			for !closed.Load() {
+				_, _ = f.Interrupts(1, func(int) {})
+			}
+		})
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		closed.Store(true)
+		all.Wait()
+	}
+	if n := timers(); n != before {
+		t.Errorf("%d timers, %d before", n, before)
 	}
 }
 
