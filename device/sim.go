@@ -75,7 +75,7 @@ func openSim(ctx context.Context, opt Options, s *Set, names []name) error {
 		if cfg.threaded {
 			s.Ports = append(s.Ports, port)
 		} else {
-			s.Ports = append(s.Ports, &steppedPort{Port: port, world: world})
+			s.Ports = append(s.Ports, &steppedPort{Port: port, world: world, link: nap{world: world}})
 		}
 	}
 	return nil

@@ -26,7 +26,6 @@ func (p *steppedPort) Start(ctx context.Context, cfg nic.Config) error {
 		return err
 	}
 	p.endNaps() // a caller who never called again after Arm
-	p.link.world = p.world
 	p.rx = make([]steppedRx, max(1, cfg.RxQueues))
 	for i := range p.rx {
 		p.rx[i].inner, p.rx[i].nap.world = p.Port.Rx(i), p.world
@@ -66,7 +65,7 @@ func (p *steppedPort) Tx(i int) nic.TxQueue { return &p.tx[i] }
 
 // ArmLink lets the world step itself until the next Housekeep.
 func (p *steppedPort) ArmLink(w *nic.Waiter, seen nic.Link) bool {
-	if !p.Port.ArmLink(w, seen) || p.link.world == nil {
+	if !p.Port.ArmLink(w, seen) {
 		return false
 	}
 	p.link.begin()

@@ -256,3 +256,33 @@ func TestUnknownRSSTypesAreRefused(t *testing.T) {
 	r.says(r.ports[0].Start(context.Background(), cfg), "RSS types 0x100000", "unsupported")
 	r.end()
 }
+
+// TestInterruptBeforeThereAreVectors starts a port twice, and has an interrupt raised each time before the driver has dealt its
+// vectors out: it must not be taken for one of those that there were before, whose mode may have been another.
+func TestInterruptBeforeThereAreVectors(t *testing.T) {
+	r := newRig(t, rigConfig{})
+	early, touched := false, 0
+	r.fns[0].onRead = func(uint32) {
+		if early {
+			touched++
+		}
+	}
+	r.fns[0].raised = func(call func(int)) {
+		early = true
+		call(0)
+		early = false
+	}
+	for range 2 {
+		r.start(nic.Config{})
+		r.exchange(3)
+		for _, p := range r.ports {
+			if err := p.Stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if touched > 0 {
+		t.Errorf("an interrupt raised too early reads %d registers", touched)
+	}
+	r.end()
+}

@@ -38,6 +38,15 @@ var linkSpeeds = map[uint32]uint64{reg.LINKS_SPEED_100M: 100e6, reg.LINKS_SPEED_
 type linkChange struct {
 	mu      sync.Mutex
 	waiters []*nic.Waiter
+	ended   bool // the port is closed: the link will not change any more
+}
+
+// end wakes everybody who waits, and lets nobody wait any more.
+func (c *linkChange) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	c.wakeLocked(nil)
 }
 
 // wake wakes everybody who waits; with an error, for good.
@@ -63,7 +72,7 @@ func (p *Port) ArmLink(w *nic.Waiter, seen nic.Link) bool {
 	c := &p.linkChange
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p.Err() != nil || p.Link() != seen {
+	if c.ended || p.Err() != nil || p.Link() != seen {
 		return false
 	}
 	if !slices.Contains(c.waiters, w) {

@@ -275,8 +275,9 @@ type function struct {
 	read      func(off, v uint32) uint32 // what a read returns instead of v
 	resets    int
 	closed    int
-	pin       bool // one interrupt, and it is no MSI-X
-	single    bool // one interrupt
+	pin       bool                        // one interrupt, and it is no MSI-X
+	single    bool                        // one interrupt
+	raised    func(call func(vector int)) // called with what interrupts call, before the driver knows how many there are
 }
 
 func (f *function) MSIX() bool { return !f.pin }
@@ -285,7 +286,11 @@ func (f *function) Interrupts(n int, call func(vector int)) (int, error) {
 	if f.pin || f.single {
 		n = 1
 	}
-	return f.Card.Interrupts(n, call)
+	n, err := f.Card.Interrupts(n, call)
+	if f.raised != nil && call != nil {
+		f.raised(call)
+	}
+	return n, err
 }
 
 func (f *function) BAR(n int) (pci.BAR, error) {

@@ -36,6 +36,7 @@ func (p *Port) stop() error {
 	}
 	_, irqErr := p.fn.Interrupts(0, nil)
 	p.wakeAll(nil)
+	p.vectors.Store(nil) // what is raised while the port is started again finds nobody, and touches no register
 	var err error
 	if p.enabled {
 		err = p.stopQueues(ctx)
@@ -154,6 +155,7 @@ func (p *Port) Close() error {
 		return nil
 	}
 	p.closed = true
+	defer p.linkChange.end()
 	var errs []error
 	if p.started {
 		err := p.stop()

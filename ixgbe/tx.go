@@ -90,9 +90,9 @@ func (q *txQueue) Send(pkts []*mbuf.Buf) int {
 		n, bytes := 0, uint64(0)
 		b := pkts[sent]
 		if b.Plain(q.pool) {
-			n, bytes = q.fill(pkts[sent:])
+			n, bytes = q.fill(pkts[sent:], nil)
 		} else if plan = q.plans.known(b); plan != nil && b.Next() == nil {
-			n, bytes = q.fillPlanned(pkts[sent:], plan)
+			n, bytes = q.fill(pkts[sent:], plan)
 		}
 		if n == 0 {
 			if n, bytes = q.sendSlow(b, plan); n == 0 {
@@ -114,39 +114,26 @@ func (q *txQueue) Send(pkts []*mbuf.Buf) int {
 	return sent
 }
 
-// fill writes descriptors for plain frames (see mbuf.Buf.Plain), up to the first that is not one, and returns how many frames
-// and bytes. 0 frames means that the first is not of that kind.
-func (q *txQueue) fill(pkts []*mbuf.Buf) (n int, bytes uint64) {
-	run := q.run(pkts)
-	n, bytes = describe(q.ring[q.tail:q.tail+run], pkts[:run], q.pool, q.span)
-	q.took(pkts[:n])
-	return n, bytes
-}
-
-// fillPlanned is fill for frames that ask for what plan is for.
-func (q *txQueue) fillPlanned(pkts []*mbuf.Buf, plan *txPlan) (n int, bytes uint64) {
-	run := q.run(pkts)
-	n, bytes = describePlanned(q.ring[q.tail:q.tail+run], pkts[:run], q.pool, plan)
-	q.took(pkts[:n])
-	return n, bytes
-}
-
-// run is how many frames of one segment can be taken before the end of a ring, the next report, or a full ring.
-func (q *txQueue) run(pkts []*mbuf.Buf) uint32 {
-	return min(uint32(len(pkts)), q.free, uint32(len(q.ring))-max(q.tail, q.segTail), reportEvery-q.sinceRS)
-}
-
-// took notes frames of one segment that have been described.
-func (q *txQueue) took(pkts []*mbuf.Buf) {
-	n := uint32(copy(q.segs[q.segTail:], pkts))
-	if q.segTail += n; q.segTail == uint32(len(q.segs)) {
+// fill writes descriptors for plain frames (see mbuf.Buf.Plain) or, with a plan, for those that ask for what it is for; up to
+// the first that is another, the end of a ring, the next report or a full ring. It returns how many frames and bytes. 0 frames
+// with room left means that the first is not of that kind.
+func (q *txQueue) fill(pkts []*mbuf.Buf, plan *txPlan) (n int, bytes uint64) {
+	run := min(uint32(len(pkts)), q.free, uint32(len(q.ring))-max(q.tail, q.segTail), reportEvery-q.sinceRS)
+	if plan == nil {
+		n, bytes = describe(q.ring[q.tail:q.tail+run], pkts[:run], q.pool, q.span)
+	} else {
+		n, bytes = describePlanned(q.ring[q.tail:q.tail+run], pkts[:run], q.pool, plan)
+	}
+	copy(q.segs[q.segTail:q.segTail+run], pkts[:n])
+	if q.segTail += uint32(n); q.segTail == uint32(len(q.segs)) {
 		q.segTail = 0
 	}
-	q.frames += n
-	q.advance(n)
+	q.frames += uint32(n)
+	q.advance(uint32(n))
 	if q.sinceRS >= reportEvery {
 		q.report()
 	}
+	return n, bytes
 }
 
 // describe is the loop over plain frames: one descriptor each, up to the first frame that is none. A frame has minFrame to

@@ -70,7 +70,7 @@ type Port interface {
 	// Link is the state of the link as last seen by Housekeep or an interrupt; it costs no register access.
 	Link() Link
 	// ArmLink asks for w to be woken once when Link is no longer as seen, which the caller has from Link, or the port stops.
-	// It returns false when that is so already.
+	// It returns false when that is so already, and on a port that is closed.
 	ArmLink(w *Waiter, seen Link) bool
 	// Stats returns totals since Start: 64 bits, never going back, bytes without FCS. It includes what the card has
 	// counted up to the call.

@@ -272,8 +272,12 @@ func testLinkWakes(r *run) {
 	if woken, err := w.Wait(r.Clock.Nanos() + int64(time.Millisecond)); err != nil || !woken {
 		r.Errorf("the port has stopped, and who waits for its link is not told: %v, %v", woken, err)
 	}
-	r.start(r.B, nic.Config{})
-	r.up()
+	if err := r.B.Close(); err != nil {
+		r.Errorf("close: %v", err)
+	}
+	if r.B.ArmLink(w, r.B.Link()) {
+		r.Error("the port is closed, its link will never change, and ArmLink says that one may sleep")
+	}
 }
 
 // testPause has B asked to be silent for a while.
