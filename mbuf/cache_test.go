@@ -383,6 +383,53 @@ func TestWhatIsNotPlain(t *testing.T) {
 	closePool(t, other)
 }
 
+// TestWhatAsksForTheSame: a frame that is written to and sent without a further look has the same request, and its block to
+// itself.
+func TestWhatAsksForTheSame(t *testing.T) {
+	p, other := newTestPool(t, Config{Buffers: 16}), newTestPool(t, Config{Buffers: 16})
+	c := p.NewCache()
+	b, n := c.Alloc(), c.Alloc()
+	b.SetTxFlags(TxIPSum | TxL4Sum)
+	b.L2Len, b.L3Len = 14, 20
+	key := b.TxKey()
+	state := func(what string, b *Buf, of *Pool, want bool) {
+		t.Helper()
+		if b.Asks(key, of) != want {
+			t.Errorf("%s: asks for the same is %v", what, !want)
+		}
+	}
+	state("itself", b, p, true)
+	state("of another pool", b, other, false)
+	for what, change := range map[string]func(x *Buf){
+		"other flags":   func(x *Buf) { x.SetTxFlags(TxL4Sum) },
+		"UDP":           func(x *Buf) { x.SetTxFlags(TxIPSum | TxL4Sum | TxUDP) },
+		"another L2Len": func(x *Buf) { x.L2Len = 18 },
+		"another L3Len": func(x *Buf) { x.L3Len = 24 },
+		"a longer one":  func(x *Buf) { x.L3Len = 20 + 1<<8 },
+		"another tag":   func(x *Buf) { x.VLAN = 1 << 15 },
+	} {
+		was := *b
+		change(b)
+		state(what, b, p, false)
+		b.SetTxFlags(was.TxFlags())
+		b.L2Len, b.L3Len, b.VLAN = was.L2Len, was.L3Len, was.VLAN
+	}
+	b.SetNext(n)
+	state("two segments", b, p, false)
+	b.SetNext(nil)
+	v := b.Clone(c)
+	state("shared", b, p, false)
+	b.Free()
+	key = v.TxKey()
+	state("the last view, but not the block's own", v, p, false)
+	v.Free()
+	n.Free()
+	c.Close()
+	checkHome(t, p)
+	closePool(t, p)
+	closePool(t, other)
+}
+
 // TestFramesOfOtherPoolsGoHome frees into a cache what is not its pool's, and clones with it.
 func TestFramesOfOtherPoolsGoHome(t *testing.T) {
 	a := newTestPool(t, Config{Name: "a", Buffers: 16})
