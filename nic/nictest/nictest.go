@@ -26,7 +26,7 @@ import (
 )
 
 // Bench is two ports, open and not started, at the two ends of one wire that loses nothing. A function that is nil stands
-// for something that cannot be done on this bench; the tests that need it pass without having looked.
+// for something that cannot be done on this bench; the tests that need it pass, and say in the log what they have not looked at.
 type Bench struct {
 	A, B nic.Port
 	// Clock is the ports' clock. Sleeping on it lets the devices work.

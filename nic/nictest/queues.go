@@ -2,6 +2,7 @@ package nictest
 
 import (
 	"bytes"
+	"errors"
 
 	"bare.wire/mbuf"
 	"bare.wire/nic"
@@ -93,6 +94,7 @@ func (r *run) rss(cfg nic.RSSConfig, key []byte, queueOf func(hash uint32, queue
 	i := r.A.Info()
 	queues := min(8, i.RSSQueues)
 	if queues < 2 {
+		r.cannot("several queues")
 		return
 	}
 	pool := r.pool(mbuf.Config{Buffers: 4096})
@@ -299,9 +301,11 @@ func testVLANStrip(r *run) {
 
 // testLoopback hands every frame back without a wire.
 func testLoopback(r *run) {
-	if err := r.A.Start(r.ctx, nic.Config{Pool: r.pool(mbuf.Config{}), Loopback: true}); err != nil {
-		r.Logf("no loopback: %v", err)
+	if err := r.A.Start(r.ctx, nic.Config{Pool: r.pool(mbuf.Config{}), Loopback: true}); errors.Is(err, errors.ErrUnsupported) {
+		r.cannot("loopback")
 		return
+	} else if err != nil {
+		r.Fatal(err)
 	}
 	if r.SetLink != nil {
 		r.SetLink(false)

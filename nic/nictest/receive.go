@@ -9,7 +9,7 @@ import (
 
 // testScatter receives frames that are longer than a buffer: of every length around the multiples of one.
 func testScatter(r *run) {
-	if r.A.Info().Offloads&nic.RxScatter == 0 {
+	if !r.can(r.A, nic.RxScatter, "frames longer than a buffer") {
 		return
 	}
 	r.start(r.A, nic.Config{})
@@ -29,6 +29,7 @@ func testScatter(r *run) {
 func testJumbo(r *run) {
 	longest := r.A.Info().MaxFrame
 	if r.A.Info().Offloads&nic.RxScatter == 0 || longest <= defaultMaxFrame {
+		r.cannot("jumbo frames")
 		return
 	}
 	pool, rx := r.pool(mbuf.Config{Size: longest, Buffers: 256}), r.pool(mbuf.Config{})
@@ -73,7 +74,7 @@ func testLongBuffers(r *run) {
 // testHalfReceived stops the receiver at every moment around the arrival of a frame over many buffers.
 func testHalfReceived(r *run) {
 	longest := r.A.Info().MaxFrame
-	if r.A.Info().Offloads&nic.RxScatter == 0 {
+	if !r.can(r.A, nic.RxScatter, "frames longer than a buffer") {
 		return
 	}
 	tx := r.pool(mbuf.Config{Size: longest, Buffers: 64})
