@@ -15,20 +15,22 @@ import (
 // full says whether everything is run, or what is enough before a change goes in.
 func full() bool { return os.Getenv("BAREWIRE_FULL") != "" }
 
-// TestGuestIxgbe is everything in one guest, which is booted twice: first with MSI-X, several queues and VT-d, and then
-// with a pin.
+// TestGuestIxgbe is everything in one guest with several queues and VT-d, first with MSI-X, and then with a pin.
 func TestGuestIxgbe(t *testing.T) { judge(t, guest.Machine{IOMMU: true, CPUs: 2}) }
 
-// TestGuestIxgbeWithoutIOMMU is the same on physical addresses: without BAREWIRE_FULL the self-test alone.
+// TestGuestIxgbeWithoutIOMMU is the same on physical addresses, in a guest that is booted twice; without BAREWIRE_FULL the
+// self-test alone. The other guest is not booted again: QEMU 7.2 now and then dies of it when there is a VT-d (docs/qemu.md).
 func TestGuestIxgbeWithoutIOMMU(t *testing.T) { judge(t, guest.Machine{}) }
 
 func judge(t *testing.T, m guest.Machine) {
 	queues := max(1, m.CPUs)
-	m.Restarts = 1
+	if !m.IOMMU {
+		m.Restarts = 1
+	}
 	guest.Run(t, machine(t, m), func(t *testing.T) {
 		b := start(t)
 		brief := !m.IOMMU && !full()
-		if guest.Start() == 1 && !brief {
+		if m.Restarts > 0 && guest.Start() == 1 {
 			// A card that was in use is met again by a kernel that knows nothing of it.
 			if err := b.streamOut(1 << 20); err != nil {
 				t.Fatal(err)
