@@ -170,6 +170,9 @@ func TestHelpSaysWhatAWireCanDo(t *testing.T) {
 	require.Zero(t, status)
 	require.Contains(t, out, "rah-mask\n")
 	require.Contains(t, out, "mask:REG:BIT")
+	status, alone, _ := nicsim(t, "qemu", "--fault", "list")
+	require.Zero(t, status)
+	require.Equal(t, out, alone, "no machine is needed for it")
 }
 
 func TestStrictIsAboutDriversThatTheGuestIsHappyWith(t *testing.T) {

@@ -27,6 +27,9 @@ type qemuFlags struct {
 	verbose, strict bool
 }
 
+// listFaults in place of a fault's name prints them all.
+const listFaults = "list"
+
 func (a *app) qemuCommand() *cobra.Command {
 	var f qemuFlags
 	cmd := &cobra.Command{
@@ -36,13 +39,16 @@ func (a *app) qemuCommand() *cobra.Command {
 guest's driver, whichever it is, finds 8086:10fb at 00:04.0 (and 00:05.0). Its DMA goes through the guest's IOMMU, if
 it has one; what the driver does that the datasheet forbids is listed at the end.
 
-QEMU's exit status is nicsim's. Machine type q35, TCG, shareable RAM and -vga none are added where the command line says
-nothing about them; "-smp N" needs "-accel tcg,thread=single".`,
+QEMU's exit status is nicsim's. Machine type q35, TCG in one thread, shareable RAM and -vga none are added where the
+command line says nothing about them; "-smp N" with an -accel of yours needs "-accel tcg,thread=single".`,
 		Example: `  nicsim qemu -- qemu-system-x86_64 -m 512M -nographic -kernel vmlinuz -initrd initrd.gz -append console=ttyS0
   nicsim qemu --wire tap:tap0 -- qemu-system-x86_64 ...            the guest talks to the host
   nicsim qemu --wire 'pair?delay=5us&loss=1e-3' -- qemu-system...  two cards, and a wire that loses frames
   nicsim qemu --wire pair --capture out.pcap -- qemu-system...     the same, and what was sent in a file`,
 		Args: func(cmd *cobra.Command, args []string) error {
+			if f.fault == listFaults && len(args) == 0 {
+				return nil // no machine is started
+			}
 			if len(args) == 0 || cmd.ArgsLenAtDash() != 0 {
 				return usage("write nicsim's own flags, then --, then qemu-system-x86_64 and its arguments")
 			}
@@ -58,7 +64,7 @@ nothing about them; "-smp N" needs "-accel tcg,thread=single".`,
 	fl.StringSliceVar(&f.buses, "bus", nil, "instead of slots: ids of pcie-root-ports to plug the cards into, one each")
 	fl.StringVar(&f.capture, "capture", "", "write every frame that is put onto the wire to this pcap file")
 	fl.StringVar(&f.control, "control", "", "listen on this unix socket for commands, one JSON object a line (docs/qemu.md)")
-	fl.StringVar(&f.fault, "fault", "", "fault of the cards from the start on: \"list\" prints those there are")
+	fl.StringVar(&f.fault, "fault", "", "fault of the cards from the start on; \"list\" alone prints those there are")
 	fl.Uint64Var(&f.seed, "seed", 1, "another number gives other delays of the cards")
 	fl.BoolVar(&f.strict, "strict", false, "exit with 1 if the driver did what the datasheet forbids, although the guest says 0")
 	fl.StringVar(&f.summary, "summary", "text", "what to say at the end, on standard error: text, json or none")
@@ -115,7 +121,7 @@ func (f *qemuFlags) check() (w wireFlag, faults nic82599.Faults, err error) {
 }
 
 func (a *app) runQEMU(ctx context.Context, f *qemuFlags, command []string) (err error) {
-	if f.fault == "list" {
+	if f.fault == listFaults {
 		_, err := fmt.Fprintln(a.out, strings.Join(nic82599.FaultNames(), "\n")+"\nmask:REG:BIT")
 		return err
 	}

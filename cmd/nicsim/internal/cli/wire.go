@@ -43,7 +43,7 @@ func parseWire(s string) (w wireFlag, err error) {
 	case wireTap, wirePcap:
 		if arg == "" {
 			what := map[wireKind]string{wireTap: "the name of an interface", wirePcap: "the name of a file"}[w.kind]
-			return w, fmt.Errorf("--wire %s: %s is missing behind a colon; want %s", kind, what, wireForms)
+			return w, fmt.Errorf("--wire %s: %s is missing after the colon; want %s", kind, what, wireForms)
 		}
 	default:
 		return w, fmt.Errorf("--wire %q: want %s", s, wireForms)
