@@ -90,13 +90,21 @@ func (a *app) main(ctx context.Context, args []string) Code {
 	} else if !errors.As(err, &exit) {
 		exit = &exitError{Usage, err} // what cobra itself finds is always the command line
 		if !strings.Contains(err.Error(), "Did you mean") {
-			exit.err = fmt.Errorf("%w; see pktgen --help", err)
+			exit.err = fmt.Errorf("%w; see %s --help", err, below(root, args))
 		}
 	}
 	if text := exit.Error(); text != "" {
 		fmt.Fprintf(a.log, "pktgen: %s\n", text)
 	}
 	return exit.code
+}
+
+// below is the command that the line got to before it made no sense: "pktgen devices" of "pktgen devices bnd".
+func below(root *cobra.Command, args []string) string {
+	if cmd, _, err := root.Find(args); err == nil {
+		return cmd.CommandPath()
+	}
+	return root.CommandPath()
 }
 
 func (a *app) root() *cobra.Command {

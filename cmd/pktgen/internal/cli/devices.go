@@ -196,6 +196,7 @@ func resolve(h *pci.Host, text string) (*pci.Device, error) {
 		return d, nil
 	}
 	if !strings.Contains(text, ":") {
+		wrong = fmt.Errorf("%q: no card has an interface of that name (a card that is bound to vfio-pci has none); write its address, as in 0000:03:00.0 (\"pktgen devices\" lists them)", text)
 		list, _ := h.List() // what cannot be read has no interface to be found by
 		for i := range list {
 			for _, n := range list[i].Interfaces {

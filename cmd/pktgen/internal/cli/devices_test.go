@@ -83,7 +83,10 @@ func TestAKernelThatRefusesEndsWithThree(t *testing.T) {
 // A mistyped address changes nothing, also not the device before it.
 func TestNothingIsBoundWhenOneAddressIsWrong(t *testing.T) {
 	m := twoPorts(t)
-	expect(t, m, Usage, "PCI address", "devices", "bind", port0, "nonsense")
+	expect(t, m, Usage, "PCI address", "devices", "bind", port0, "0000:03:0")
+	expect(t, m, Usage, "no card has an interface of that name", "devices", "bind", port0, "nonsense")
+	expect(t, m, Usage, "see pktgen devices --help", "devices", "bnd")
+	expect(t, m, Usage, "see pktgen --help", "bnd")
 	expect(t, m, Usage, "no address", "devices", "bind")
 	expect(t, m, Usage, "0 addresses", "devices", "show")
 	expect(t, m, Usage, "unknown", "devices", "-o", "yaml")
@@ -128,6 +131,11 @@ func TestDoctorEndsWithThreeWhenSomethingIsMissing(t *testing.T) {
 	m := twoPorts(t)
 	if code, out, log := on(t, m, "doctor", "sim:"); code != OK || !strings.Contains(out, "OK    sim:") || log != "" {
 		t.Errorf("code %d\n%s%s", code, out, log)
+	}
+	for uri, says := range map[string]string{"sim:?los=1": "did you mean", "sim:c": "two ends", "0000:3:00.0": "number of digits", "ens2": port1} {
+		if code, out, _ := on(t, m, "doctor", uri); code != Environment || !strings.Contains(out, "FAIL  "+uri) || !strings.Contains(out, says) {
+			t.Errorf("doctor %s: code %d, want %q\n%s", uri, code, says, out)
+		}
 	}
 	code, out, log := on(t, m, "doctor", port0)
 	if code != Environment || !strings.Contains(out, "-> sudo pktgen devices bind "+port0) || log != "" {

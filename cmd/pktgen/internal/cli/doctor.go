@@ -10,6 +10,7 @@ import (
 
 	"bare.wire/clock"
 	"bare.wire/cmd/pktgen/internal/doctor"
+	"bare.wire/device"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -40,7 +41,7 @@ func (a *app) doctor(ctx context.Context, output, root string, uris []string) er
 		return err
 	}
 	r, err := doctor.Examine(ctx, doctor.Config{
-		Host: a.machine(root), Clock: clock.Real(), URIs: uris, Arch: runtime.GOARCH, Root: os.Geteuid() == 0,
+		Host: a.machine(root), Clock: clock.Real(), URIs: uris, Arch: runtime.GOARCH, Root: os.Geteuid() == 0, Software: a.tried,
 	})
 	if err != nil && ctx.Err() != nil {
 		return err
@@ -53,6 +54,15 @@ func (a *app) doctor(ctx context.Context, output, root string, uris []string) er
 		write = r.WriteJSON
 	}
 	return a.verdictOf(r.OK, write)
+}
+
+// tried opens a device and closes it.
+func (a *app) tried(ctx context.Context, uri string) error {
+	set, err := a.open(ctx, device.Options{}, uri)
+	if err != nil {
+		return err
+	}
+	return set.Close()
 }
 
 // verdictOf prints a report, and ends with Environment when something is missing: the report has said what.

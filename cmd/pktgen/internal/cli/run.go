@@ -283,10 +283,11 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	return verdict(result, err)
 }
 
-// openCode tells a wrong name from a machine that does not allow it: the latter comes from the kernel.
+// openCode tells a wrong name from a machine that does not give what was named.
 func openCode(err error) Code {
 	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	var host *device.HostError
+	if errors.As(err, &errno) || errors.As(err, &host) {
 		return Environment
 	}
 	return Usage

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -12,30 +13,80 @@ import (
 )
 
 // device looks at one of the named devices.
-func (e *exam) device(uri string) {
+func (e *exam) device(ctx context.Context, uri string) {
 	head, query, _ := strings.Cut(uri, "?")
 	kind, path, _ := strings.Cut(head, ":")
 	address, err := pci.ParseAddress(head)
 	switch {
 	case err == nil:
-		e.card(uri, address, access(query))
+		e.card(uri, address, query)
 	case kind == "sim" || kind == "null":
-		e.ok(uri, "in software: needs nothing")
+		e.software(ctx, uri)
 	case kind == "vhost-user" && !e.there(path):
 		e.lacks(true, uri, "start its other end first, or look at the name", "there is no socket %s", clean(path))
 	case kind == "tap", kind == "vhost-user":
 		e.ok(uri, "see above for what it needs")
+	case looksLikeAddress(head):
+		e.lacks(true, uri, "pktgen devices lists those there are", "%s", clean(err.Error()))
 	default:
+		if a := e.owner(head); a != "" {
+			e.lacks(true, uri, "pktgen doctor "+a, "it is an interface; its card is opened by its address, %s", a)
+			return
+		}
 		e.lacks(true, uri, "pktgen devices lists those there are", "no device is called that")
 	}
 }
 
+// looksLikeAddress reports whether somebody may have meant a PCI address: hexadecimal digits before the first colon.
+func looksLikeAddress(s string) bool {
+	domain, _, colon := strings.Cut(s, ":")
+	return colon && domain != "" && strings.Trim(domain, "0123456789abcdefABCDEF") == ""
+}
+
+// owner is the address of the card that has an interface, "" when there is none.
+func (e *exam) owner(name string) string {
+	list, _ := e.Host.List() // what cannot be read has no interface to be found by
+	for i := range list {
+		for _, n := range list[i].Interfaces {
+			if n.Name == name {
+				return list[i].Address.String()
+			}
+		}
+	}
+	return ""
+}
+
+// software tries a software device: only its parameters can be wrong.
+func (e *exam) software(ctx context.Context, uri string) {
+	if e.Software != nil {
+		if err := e.Software(ctx, uri); err != nil {
+			e.lacks(true, uri, "pktgen run --help lists the parameters", "%s", clean(err.Error()))
+			return
+		}
+	}
+	e.ok(uri, "in software: needs nothing")
+}
+
+// foreign is a parameter that no card takes, "" when there is none.
+func foreign(query string) string {
+	for _, word := range strings.Split(query, "&") {
+		if word != "" && !strings.HasPrefix(word, "access=") {
+			return word
+		}
+	}
+	return ""
+}
+
 // card looks at a PCI card that is to be driven.
-func (e *exam) card(uri string, a pci.Address, access string) {
+func (e *exam) card(uri string, a pci.Address, query string) {
 	fail := func(fix, format string, args ...any) { e.lacks(true, uri, fix, format, args...) }
+	if word := foreign(query); word != "" {
+		fail("write access=vfio, access=sysfs or access=noiommu, or nothing", "%s: a card has no such parameter", clean(word))
+		return
+	}
 	d, err := e.Host.Device(a)
 	if err != nil {
-		fail("pktgen devices", "%s", clean(err.Error()))
+		fail("pktgen devices --all", "%s", clean(err.Error()))
 		return
 	}
 	if !inventory.Supported(d) {
@@ -46,7 +97,7 @@ func (e *exam) card(uri string, a pci.Address, access string) {
 		fail("pktgen devices show "+a.String(), "in use: %s", clean(strings.Join(use, "; ")))
 		return
 	}
-	switch access {
+	switch access := access(query); access {
 	case "sysfs":
 		e.bySysfs(uri, d)
 	case "", "vfio", "noiommu":

@@ -4,7 +4,8 @@
 //
 // What is needed depends on the devices that are named: without an IOMMU a real card cannot be driven through VFIO, and a run
 // between software cards does not care. What a named device needs and is not there is a Fail; what could be better, or would be
-// needed by devices that are not named, is a Warn. Everything is read from sysfs and procfs; nothing is opened or changed.
+// needed by devices that are not named, is a Warn. Everything is read from sysfs and procfs; no card is opened, and nothing
+// changed.
 package doctor
 
 import (
@@ -57,6 +58,8 @@ type Config struct {
 	// Arch is the machine's architecture, as in runtime.GOARCH; Root says that the caller may do everything.
 	Arch string
 	Root bool
+	// Software opens a software device and closes it; nil: it is not tried.
+	Software func(ctx context.Context, uri string) error
 }
 
 // exam is an examination that is going on.
@@ -81,7 +84,7 @@ func Examine(ctx context.Context, c Config) (*Report, error) {
 		check()
 	}
 	for _, uri := range c.URIs {
-		e.device(uri)
+		e.device(ctx, uri)
 	}
 	if err := e.timing(ctx); err != nil {
 		return nil, err

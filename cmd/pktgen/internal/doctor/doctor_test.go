@@ -142,6 +142,7 @@ func TestWhatIsAmissIsSaidWithWhatRemovesIt(t *testing.T) {
 		"sysfs with an IOMMU":   {unbound, card + "?access=sysfs", card + "?access=sysfs", doctor.Fail, "devices bind " + card},
 		"noiommu without root":  {func(m *pcitest.Machine) { noIOMMUGroup(m); m.Put("dev/vfio/noiommu-17", "") }, card + "?access=noiommu", card + "?access=noiommu", doctor.Fail, "sudo pktgen ..."},
 		"no such access":        {func(*pcitest.Machine) {}, card + "?access=magic", card + "?access=magic", doctor.Fail, "access=sysfs"},
+		"a misspelled access":   {func(*pcitest.Machine) {}, card + "?acces=sysfs", card + "?acces=sysfs", doctor.Fail, "write access=vfio"},
 		"sysfs without root":    {func(m *pcitest.Machine) { unbound(m); ungrouped(m) }, card + "?access=sysfs", card + "?access=sysfs", doctor.Fail, "sudo pktgen ..."},
 		"no node of the group":  {func(m *pcitest.Machine) { m.Remove("dev/vfio/17") }, card, card, doctor.Fail, "sudo pktgen devices bind"},
 		"in use":                {func(m *pcitest.Machine) { m.Link("proc/812/fd/3", "/dev/vfio/17") }, card, card, doctor.Fail, "pktgen devices show " + card},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"bare.wire/cmd/pktgen/internal/hist"
+	"bare.wire/cmd/pktgen/internal/report"
 )
 
 // Timing is how well this machine keeps to a schedule: for a while a loop waits for one moment after the other, as the pacer
@@ -48,8 +49,8 @@ func (e *exam) timing(ctx context.Context) error {
 		t.StolenMS = after - before
 	}
 	e.Timing = t
-	says := fmt.Sprintf("late by %v half the time, by less than %v in 99 of 100, at worst by %v; reading the clock takes %d ns; single frames up to %d pps",
-		time.Duration(t.LateP50), time.Duration(t.LateP99), time.Duration(t.LateMax), t.ReadCost, t.SinglePPS)
+	says := fmt.Sprintf("late by %s half the time, by less than %s in 99 of 100, at worst by %s; reading the clock takes %dns; single frames up to %d pps",
+		report.Nanos(t.LateP50), report.Nanos(t.LateP99), report.Nanos(t.LateMax), t.ReadCost, t.SinglePPS)
 	if t.StolenMS > 0 {
 		says += fmt.Sprintf("; the hypervisor took %d ms", t.StolenMS)
 	}

@@ -71,7 +71,7 @@ const wantDetail = `0000:03:00.0  82599ES 10-Gigabit SFI/SFP+ Network Connection
   id          8086:10fb revision 1, subsystem 8086:0003, class 020000
   driver      ixgbe
   NUMA node   0
-  interface   ens1 02:00:00:00:00:01, up true, link true, 10000 Mb/s, MTU 1500
+  interface   ens1 02:00:00:00:00:01, up, link up, 10000 Mb/s, MTU 1500
   in use      no
   IOMMU       group 17: 0000:03:00.0
   BAR 0       512 KiB of memory at 0xd0000000, 64 bit, prefetchable

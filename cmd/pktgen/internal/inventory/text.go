@@ -117,6 +117,13 @@ func (l *List) WriteDetail(w io.Writer) error {
 	return trimmed(w, &b)
 }
 
+func upDown(up bool) string {
+	if up {
+		return "up"
+	}
+	return "down"
+}
+
 // lines gives every line to line, after the title.
 func (d *Device) lines(line func(label, format string, args ...any), title func(string)) {
 	title(fmt.Sprintf("%s  %s (%s)", d.URI, d.name(0), dash(d.VendorName)))
@@ -134,7 +141,7 @@ func (d *Device) lines(line func(label, format string, args ...any), title func(
 		if i.SpeedMbps > 0 {
 			speed = fmt.Sprintf(", %d Mb/s", i.SpeedMbps)
 		}
-		line("interface", "%s %s, up %t, link %t%s, MTU %d", i.Name, i.MAC, i.Up, i.Link, speed, i.MTU)
+		line("interface", "%s %s, %s, link %s%s, MTU %d", i.Name, i.MAC, upDown(i.Up), upDown(i.Link), speed, i.MTU)
 	}
 	if len(d.InUse) == 0 {
 		line("in use", "no")
