@@ -20,6 +20,13 @@ func pciUsage() string {
 	return fmt.Sprintf("%-17s vfio, or, without an IOMMU's protection and with a guardian process: noiommu, sysfs\n", "access")
 }
 
+// HostError says that a card was named rightly and could not be had all the same: it is bound to another driver, in use, or
+// the system does not allow it. A name that means nothing is no HostError.
+type HostError struct{ Err error }
+
+func (e *HostError) Error() string { return e.Err.Error() }
+func (e *HostError) Unwrap() error { return e.Err }
+
 // functionOpener is what a *pci.Opener does.
 type functionOpener interface {
 	Open(context.Context, pci.Address) (pci.Function, error)
@@ -71,7 +78,7 @@ func openPCI(ctx context.Context, opt Options, s *Set, names []name) error {
 		return err
 	}
 	if s.Space, err = m.space(access != pci.VFIO); err != nil {
-		return fmt.Errorf("access=%v: %w", access, err)
+		return &HostError{fmt.Errorf("access=%v: %w", access, err)}
 	}
 	opener := m.open(s.Space, pci.OpenOptions{Logger: opt.Logger, Access: access})
 	s.closers = append(s.closers, opener.Close)
@@ -80,11 +87,11 @@ func openPCI(ctx context.Context, opt Options, s *Set, names []name) error {
 	for _, d := range devices {
 		fn, err := opener.Open(ctx, d.Address)
 		if err != nil {
-			return err
+			return &HostError{err}
 		}
 		port, err := ixgbe.Open(ctx, fn, ixgbe.Options{Space: s.Space, Clock: s.Clock, Logger: opt.Logger, Node: d.NUMANode})
 		if err != nil {
-			return err // opener closes fn
+			return &HostError{err} // opener closes fn
 		}
 		s.Ports, s.URIs = append(s.Ports, port), append(s.URIs, d.Address.String())
 	}

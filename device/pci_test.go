@@ -113,8 +113,9 @@ func TestCardsAreOpenedByTheirAddresses(t *testing.T) {
 func TestOneCardThatDoesNotOpenClosesTheOthers(t *testing.T) {
 	opt, opener, _ := fakeMachine(t)
 	opener.fail = errors.New("bind it first")
-	if _, err := OpenSet(context.Background(), opt, cardA, cardB); !errors.Is(err, opener.fail) {
-		t.Errorf("open: %v", err)
+	_, err := OpenSet(context.Background(), opt, cardA, cardB)
+	if host := new(HostError); !errors.Is(err, opener.fail) || !errors.As(err, &host) {
+		t.Errorf("open: %v, want a HostError", err)
 	}
 	if !opener.closed {
 		t.Error("the first card is still open")
@@ -128,6 +129,9 @@ func TestCardWithoutADriverHereIsNotTouched(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "no driver here") || !strings.Contains(err.Error(), "pktgen devices") {
 			t.Errorf("open %s: %v", address, err)
 		}
+		if host := new(HostError); errors.As(err, &host) {
+			t.Errorf("open %s: %v: a wrong name is laid to the machine", address, err)
+		}
 		if len(opener.opened) > 0 {
 			t.Errorf("%q was opened", opener.opened)
 		}
@@ -138,7 +142,8 @@ func TestNoPhysicalAddressesIsAnErrorThatNamesTheWay(t *testing.T) {
 	opt, opener, _ := fakeMachine(t)
 	none := errors.New("no CAP_SYS_ADMIN")
 	opt.machine.space = func(bool) (*vtop.Space, error) { return nil, none }
-	if _, err := OpenSet(context.Background(), opt, cardA+"?access=sysfs"); !errors.Is(err, none) || !strings.Contains(err.Error(), "access=sysfs") {
+	_, err := OpenSet(context.Background(), opt, cardA+"?access=sysfs")
+	if host := new(HostError); !errors.Is(err, none) || !errors.As(err, &host) || !strings.Contains(err.Error(), "access=sysfs") {
 		t.Errorf("open: %v", err)
 	}
 	if len(opener.opened) > 0 {
