@@ -94,6 +94,7 @@ type given struct {
 	cpus            int
 	memory          string
 	vga, nodefaults bool
+	hole            bool // says how large the window for BARs above 4 GiB is
 }
 
 // check returns what has to be added to args.
@@ -108,6 +109,11 @@ func check(args []string) (added []string, err error) {
 			return nil, err
 		}
 		added = append(added, more...)
+	}
+	if !g.hole {
+		// The proxy registers BARs below 4 GiB only, and a guest that deals out addresses again, after a device was pulled out, would
+		// use the window above.
+		added = append(added, "-global", "q35-pcihost.pci-hole64-size=0")
 	}
 	if !g.vga && !g.nodefaults {
 		added = append(added, "-vga", "none") // its memory could not be shared
@@ -150,6 +156,8 @@ func read(args []string) (*given, error) {
 			g.memory = keys(o.value, "size")["size"]
 		case "vga":
 			g.vga = true
+		case "global":
+			g.hole = g.hole || strings.Contains(o.value, "pci-hole64-size")
 		case "nodefaults":
 			g.nodefaults = true
 		case "smp":

@@ -8,17 +8,19 @@ import (
 )
 
 func TestWhatIsMissingIsAdded(t *testing.T) {
+	const hole = "-global q35-pcihost.pci-hole64-size=0"
 	const ram = "-object memory-backend-memfd,id=nicsim-ram,share=on,size="
 	for _, c := range []struct{ args, want string }{
-		{"-nodefaults", "-machine q35 -accel tcg " + ram + "128M -machine memory-backend=nicsim-ram"},
-		{"", "-machine q35 -accel tcg " + ram + "128M -machine memory-backend=nicsim-ram -vga none"},
-		{"-nodefaults -m 1G -M q35 -accel tcg", ram + "1G -machine memory-backend=nicsim-ram"},
-		{"-nodefaults -m 512 -M pc-q35-7.2 -machine accel=tcg", ram + "512M -machine memory-backend=nicsim-ram"},
-		{"-vga none -m size=2G,slots=2 --machine type=q35,kernel-irqchip=off -smp 1", "-accel tcg " + ram + "2G -machine memory-backend=nicsim-ram"},
-		{"-nodefaults -smp 4 -M q35,memory-backend=m -object memory-backend-memfd,id=m,size=1G", "-accel tcg,thread=single"},
-		{"-nodefaults -smp 4 -accel tcg,thread=single -M q35,memory-backend=m -object memory-backend-memfd,id=m,size=1G,share=on", ""},
-		{"-nodefaults -accel tcg -M q35 -object memory-backend-file,id=a,mem-path=/dev/shm,size=1G,share=on -numa node,memdev=a", ""},
-		{"-nodefaults -smp sockets=1,cores=1 -accel tcg,thread=multi -M q35 -append qtest -m 1G", ram + "1G -machine memory-backend=nicsim-ram"},
+		{"-nodefaults", "-machine q35 -accel tcg " + ram + "128M -machine memory-backend=nicsim-ram " + hole},
+		{"", "-machine q35 -accel tcg " + ram + "128M -machine memory-backend=nicsim-ram " + hole + " -vga none"},
+		{"-nodefaults -m 1G -M q35 -accel tcg", ram + "1G -machine memory-backend=nicsim-ram " + hole},
+		{"-nodefaults -m 512 -M pc-q35-7.2 -machine accel=tcg", ram + "512M -machine memory-backend=nicsim-ram " + hole},
+		{"-vga none -m size=2G,slots=2 --machine type=q35,kernel-irqchip=off -smp 1", "-accel tcg " + ram + "2G -machine memory-backend=nicsim-ram " + hole},
+		{"-nodefaults -smp 4 -M q35,memory-backend=m -object memory-backend-memfd,id=m,size=1G", "-accel tcg,thread=single " + hole},
+		{"-nodefaults -smp 4 -accel tcg,thread=single -M q35,memory-backend=m -object memory-backend-memfd,id=m,size=1G,share=on", hole},
+		{"-nodefaults -accel tcg -M q35 -object memory-backend-file,id=a,mem-path=/dev/shm,size=1G,share=on -numa node,memdev=a", hole},
+		{"-nodefaults -smp sockets=1,cores=1 -accel tcg,thread=multi -M q35 -append qtest -m 1G", ram + "1G -machine memory-backend=nicsim-ram " + hole},
+		{"-global q35-pcihost.pci-hole64-size=1G -nodefaults", "-machine q35 -accel tcg " + ram + "128M -machine memory-backend=nicsim-ram"},
 	} {
 		added, err := check(strings.Fields(c.args))
 		require.NoError(t, err, c.args)
