@@ -271,7 +271,9 @@ func TestTheControlSocketAnswersEachLine(t *testing.T) {
 		`{"do":"fault","card":0,"name":"x"}`:         "there is none of that name",
 		`{"do":"reg","card":0,"off":2}`:              "no register at 0x2",
 		`{"do":"link","card":0}`:                     `takes "card up"`,
-		`{"do":"reg","card":0,"off":1e99}`:           "request:",
+		`{"do":"reg","card":0,"off":1e99}`:           `"off" cannot be number 1e99`,
+		`{"do":"reg","card":0,"off":"0x5400"}`:       `"off" cannot be string`,
+		`[]`:                                         "a JSON object is wanted, not array",
 		`{"do":"stats","card":99999999999999999999}`: "request:",
 	} {
 		a := say(t, conn, r, line)

@@ -64,6 +64,12 @@ func (b *bench) ask(line []byte) (answer, error) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&r); err != nil {
+		var kind *json.UnmarshalTypeError
+		if errors.As(err, &kind) && kind.Field != "" {
+			return nil, fmt.Errorf("request: %q cannot be %s", kind.Field, kind.Value)
+		} else if errors.As(err, &kind) {
+			return nil, fmt.Errorf("request: a JSON object is wanted, not %s", kind.Value)
+		}
 		return nil, fmt.Errorf("request: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
