@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // ReplaySchema is in every result of a replay. The JSON is described by the schema in cmd/pktgen/schema.
@@ -137,7 +138,7 @@ func NewReplaySink(format string, w io.Writer) (ReplaySink, error) {
 	case "ndjson":
 		return replayEvents{json.NewEncoder(w)}, nil
 	}
-	return nil, fmt.Errorf("output format %q: unknown; write one of %v", format, formats)
+	return nil, fmt.Errorf("output format %q: unknown; write %s", format, strings.Join(formats, " or "))
 }
 
 type replayJSON struct{ w io.Writer }

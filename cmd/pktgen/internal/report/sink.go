@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Sink writes a run as it goes. Start comes once, before the first frame, with what is known by then; End once, last.
@@ -26,7 +27,7 @@ func NewSink(format string, w io.Writer) (Sink, error) {
 	case "ndjson":
 		return &eventSink{json.NewEncoder(w)}, nil
 	}
-	return nil, fmt.Errorf("output format %q: unknown; write one of %v", format, formats)
+	return nil, fmt.Errorf("output format %q: unknown; write %s", format, strings.Join(formats, " or "))
 }
 
 // jsonSink writes one object, indented, at the end.
