@@ -31,7 +31,7 @@ STAGES := fmt vet lint build arm64 plain race guest tooltest cost docs fuzz
 
 .PHONY: help
 help: ## what the targets are
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: test
 test: ## everything that must hold before a change goes in (at most 30 minutes on two cores)

@@ -155,7 +155,7 @@ func OpenSet(ctx context.Context, opt Options, uris ...string) (*Set, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	kind, names, err := parse(uris)
+	kind, names, err := parse(opt.where().host, uris)
 	if err != nil {
 		return nil, err
 	}
@@ -167,11 +167,11 @@ func OpenSet(ctx context.Context, opt Options, uris ...string) (*Set, error) {
 }
 
 // parse takes the URIs apart. All have to be of one kind, for the time being: one kind, one clock.
-func parse(uris []string) (*scheme, []name, error) {
+func parse(host *pci.Host, uris []string) (*scheme, []name, error) {
 	var kind *scheme
 	var names []name
 	for _, uri := range uris {
-		k, n, err := parseOne(uri)
+		k, n, err := parseOne(host, uri)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -184,7 +184,7 @@ func parse(uris []string) (*scheme, []name, error) {
 	return kind, names, nil
 }
 
-func parseOne(uri string) (*scheme, name, error) {
+func parseOne(host *pci.Host, uri string) (*scheme, name, error) {
 	head, rest, _ := strings.Cut(uri, ":")
 	kind := head + ":"
 	rest, query, _ := strings.Cut(rest, "?")
@@ -194,7 +194,7 @@ func parseOne(uri string) (*scheme, name, error) {
 	all := schemes()
 	i := slices.IndexFunc(all, func(s scheme) bool { return s.name == kind })
 	if i < 0 || !strings.Contains(uri, ":") {
-		return nil, name{}, unknown(uri)
+		return nil, name{}, unknown(host, uri)
 	}
 	q, err := url.ParseQuery(query)
 	if err != nil {
@@ -209,7 +209,7 @@ func parseOne(uri string) (*scheme, name, error) {
 }
 
 // unknown is the error for a name that no scheme takes, with those that there are.
-func unknown(uri string) error {
+func unknown(host *pci.Host, uri string) error {
 	if looksLikePCI(uri) {
 		text, _, _ := strings.Cut(uri, "?")
 		_, err := pci.ParseAddress(text)
@@ -219,6 +219,12 @@ func unknown(uri string) error {
 	for _, s := range schemes() {
 		if uri+":" == s.name {
 			hint = fmt.Sprintf("did you mean %s? ", s.name)
+		}
+	}
+	devices, _ := host.List() // what cannot be read is no hint
+	for _, d := range devices {
+		if slices.ContainsFunc(d.Interfaces, func(i pci.Interface) bool { return i.Name == uri }) {
+			hint = fmt.Sprintf("the interface %s is the card %s; ", uri, d.Address)
 		}
 	}
 	return fmt.Errorf("device %q: unknown kind; %sknown are:%s", clip(uri), hint, kinds())

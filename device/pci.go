@@ -55,6 +55,14 @@ func thisMachine() *machine {
 	}
 }
 
+// where is the machine that the options name.
+func (o *Options) where() *machine {
+	if o.machine == nil {
+		return thisMachine()
+	}
+	return o.machine
+}
+
 // pciName takes a URI apart that is a PCI address with parameters: the address in full, and the parameters.
 func pciName(uri string) (address, query string, ok bool) {
 	text, query, _ := strings.Cut(uri, "?")
@@ -69,10 +77,7 @@ func openPCI(ctx context.Context, opt Options, s *Set, names []name) error {
 	if err != nil {
 		return err
 	}
-	m := opt.machine
-	if m == nil {
-		m = thisMachine()
-	}
+	m := opt.where()
 	devices, err := m.find(names)
 	if err != nil {
 		return err

@@ -48,7 +48,8 @@ func fakeMachine(t *testing.T) (Options, *cardOpener, *[]bool) {
 	for _, a := range []string{cardA, cardB} {
 		tree.Add(pcitest.Card{Address: a, ID: "8086:10fb", Class: 0x020000, Driver: pci.VFIODriver, Group: 7, NUMA: "-1\n"})
 	}
-	tree.Add(pcitest.Card{Address: "0000:04:00.0", ID: "8086:10d3", Class: 0x020000, Group: pcitest.NoGroup})
+	tree.Driver("e1000e", "8086:10d3")
+	tree.Add(pcitest.Card{Address: "0000:04:00.0", ID: "8086:10d3", Class: 0x020000, Group: pcitest.NoGroup, Driver: "e1000e", Interface: "ens7"})
 	tree.Add(pcitest.Card{Address: "0000:05:00.0", ID: "15b3:10fb", Class: 0x020000, Group: pcitest.NoGroup})
 	o := &cardOpener{cards: map[pci.Address]*nic82599.Card{}}
 	var physical []bool
@@ -148,5 +149,15 @@ func TestNoPhysicalAddressesIsAnErrorThatNamesTheWay(t *testing.T) {
 	}
 	if len(opener.opened) > 0 {
 		t.Error("the card was opened")
+	}
+}
+
+func TestAnInterfaceIsAnsweredWithItsAddress(t *testing.T) {
+	opt, _, _ := fakeMachine(t)
+	for name, hint := range map[string]bool{"ens7": true, "ens8": false} {
+		_, err := OpenSet(context.Background(), opt, name)
+		if err == nil || strings.Contains(err.Error(), "is the card 0000:04:00.0") != hint {
+			t.Errorf("open %s: %v", name, err)
+		}
 	}
 }

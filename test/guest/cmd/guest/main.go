@@ -55,7 +55,7 @@ func run() (int, error) {
 	flag.Parse()
 	o.command = flag.Args()
 	if len(o.command) == 0 {
-		o.command = []string{"sh", "-c", "uname -a; lspci; ls /bin | tr '\\n' ' '"}
+		o.command = []string{"sh", "-c", "uname -a; pktgen devices; ls /bin | tr '\\n' ' '"}
 	}
 	ctx, stop := vm.Interruptible(context.Background())
 	defer stop()
