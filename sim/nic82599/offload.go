@@ -86,12 +86,11 @@ func (c *Card) context(q *txQueue, w1 uint64, length int) *txContext {
 // headers is the length of all headers.
 func (x *txContext) headers() int { return x.macLen + x.ipLen + x.l4Len }
 
-// sums puts in the checksums that w1 asks for. The L4 checksum field holds the sum of the pseudo header; l4len is to be
-// added to it, as it is to be when segments are cut.
+// sums puts in the checksums that w1 asks for. Each is of all its bytes with the field that it goes into: the L4 field holds
+// the sum of the pseudo header, to which l4len is added where segments are cut, and that of IPv4 has to hold 0 (§7.2.4.2).
 func (x *txContext) sums(c *Card, f []byte, w1 uint64, l4len int) {
 	ip := f[x.macLen:]
 	if w1&reg.TXD_IXSM != 0 && x.ipv4 {
-		ip[10], ip[11] = 0, 0
 		binary.BigEndian.PutUint16(ip[10:], ^uint16(sum(ip[:x.ipLen], 0)))
 		c.count.TxIPChecksum++
 		if c.cfg.Faults.BadTxIPChecksum {

@@ -139,3 +139,28 @@ func TestTCPIsCutIntoSegments(t *testing.T) {
 		r.clean()
 	}
 }
+
+// TestIPv4ChecksumIsOfWhatIsInItsFieldToo: the sum is of the whole header, so a driver that leaves something in the field has
+// sent a wrong one; alone, and in each segment.
+func TestIPv4ChecksumIsOfWhatIsInItsFieldToo(t *testing.T) {
+	for _, flags := range []uint64{reg.TXD_IXSM | reg.TXD_TXSM, reg.TXD_TSE | reg.TXD_IXSM | reg.TXD_TXSM} {
+		r := newRig(t, 3, miniOptions{}, nil)
+		r.start()
+		want := ipFrame(offloadPairs[0][0], offloadPairs[0][1], protoTCP, 100)
+		f := bytes.Clone(want)
+		tso := flags&reg.TXD_TSE != 0
+		pseudo(f, !tso)
+		const left = 0x1234
+		binary.BigEndian.PutUint16(f[24:], left)
+		s := uint32(binary.BigEndian.Uint16(want[24:])) + uint32(^uint16(left))
+		binary.BigEndian.PutUint16(want[24:], uint16(s)+uint16(s>>16))
+		r.a.putContext(14, 20, 20, 1448, l4TCP, true)
+		payLen := len(f)
+		if tso {
+			payLen = 100
+		}
+		r.a.putFrame(f, payLen, flags)
+		r.b.expect(0, want)
+		r.clean()
+	}
+}
