@@ -99,6 +99,40 @@ func testPinSleepers(t *testing.T) {
 	r.end()
 }
 
+// TestInterruptOfOneLeavesTheOthersArmed: without MSI-X a read of EICR masks all queues, those too that it says nothing of. Who
+// sleeps on another queue wakes all the same.
+func TestInterruptOfOneLeavesTheOthersArmed(t *testing.T) {
+	r := newRig(t, rigConfig{})
+	r.fns[1].pin = true
+	r.start(nic.Config{RxQueues: 2, TxQueues: 2})
+	c := r.pool(mbuf.Config{}).NewCacheAt(mbuf.Control)
+	var w [2]*nic.Waiter
+	for q := range w {
+		var err error
+		if w[q], err = nic.NewWaiter(r.clk); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = w[q].Close() }()
+		for !r.ports[1].Tx(q).Arm(w[q]) {
+			r.ports[1].Tx(q).Reclaim()
+		}
+	}
+	for q := range w {
+		if b := r.frame(c, r.ports[0], 60, byte(q)); r.ports[1].Tx(q).Send([]*mbuf.Buf{b}) != 1 {
+			t.Fatalf("queue %d does not take a frame", q)
+		}
+		if woken, err := w[q].Wait(r.clk.Nanos() + int64(time.Second)); err != nil || !woken {
+			t.Errorf("queue %d has sent, and nobody wakes: %v, %v", q, woken, err)
+		}
+	}
+	for q := range w {
+		r.ports[1].Tx(q).Reclaim()
+	}
+	r.drain(0, 0)
+	c.Close()
+	r.end()
+}
+
 // TestAnyInterleavingKeepsOrder is the property that every driver has to have: whatever the order of steps, the same frames
 // arrive in the same order.
 func TestAnyInterleavingKeepsOrder(t *testing.T) {

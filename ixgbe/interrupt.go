@@ -49,6 +49,16 @@ func (v *vector) fire(err error) {
 	}
 }
 
+// hasSleepers says whether somebody is armed and has not been woken.
+func (v *vector) hasSleepers() bool {
+	for _, s := range v.waiters {
+		if s.Load() != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // messages is what a function says that may have no MSI-X: whether the vectors of its last Interrupts are MSI-X. If they are
 // not there is one, MSI or a pin (INTx), and the cause is in EICR. Functions that do not say have MSI-X.
 type messages interface {
@@ -109,8 +119,7 @@ func (p *Port) initVectors(n int) {
 // pinCauses is the number of queue causes in EICR.
 const pinCauses = 16
 
-// initPin is MSI and INTx: a read of EICR clears all causes and masks those of the queues, whose sleepers it tells of
-// (§7.3.1.3, §7.3.1.5).
+// initPin is MSI and INTx: a read of EICR clears all causes and masks those of the queues (§7.3.1.3, §7.3.1.5).
 func (p *Port) initPin() {
 	p.write(reg.GPIE, 0)
 	p.write(reg.EIAC, 0)
@@ -160,7 +169,8 @@ func (p *Port) interrupt(n int) {
 	}
 }
 
-// pinRaised looks up who interrupts: reading EICR also takes the request away, and masks the causes that it returns.
+// pinRaised looks up who interrupts. Reading EICR also takes the request away, and masks all queues, those too that it has
+// nothing of: for those who go on sleeping they are unmasked.
 func (p *Port) pinRaised(vectors []*vector) {
 	if p.Err() != nil {
 		return
@@ -171,6 +181,15 @@ func (p *Port) pinRaised(vectors []*vector) {
 	}
 	for queues := cause & reg.EICR_RTX_QUEUE; queues != 0; queues &= queues - 1 {
 		vectors[bits.TrailingZeros32(queues)].fire(nil)
+	}
+	var asleep uint32
+	for _, v := range vectors {
+		if v.hasSleepers() {
+			asleep |= 1 << v.number
+		}
+	}
+	if asleep != 0 {
+		p.write(reg.EIMS, asleep)
 	}
 	if cause&reg.EICR_LSC != 0 {
 		p.updateLink()

@@ -351,6 +351,19 @@ func TestLegacyInterruptReadsAndMasks(t *testing.T) {
 	if v := d.rd(reg.EIMS); v != 0 {
 		t.Errorf("EIMS is %X after EICR was read, want 0: EIAM", v)
 	}
+	// What is no cause is masked too; and a write that clears causes does the same.
+	d.wr(reg.EIMS, 1)
+	if v := d.rd(reg.EICR); v != 0 {
+		t.Errorf("EICR %X, want 0", v)
+	}
+	if v := d.rd(reg.EIMS); v != 0 {
+		t.Errorf("EIMS is %X after an EICR of 0 was read, want 0", v)
+	}
+	d.wr(reg.EIMS, 1)
+	d.wr(reg.EICR, 1)
+	if v := d.rd(reg.EIMS); v != 0 {
+		t.Errorf("EIMS is %X after EICR was written, want 0", v)
+	}
 	r.clean()
 }
 

@@ -165,8 +165,7 @@ func (c *Card) runInterrupts() int64 {
 // causes is what EICR holds.
 func (c *Card) causes() uint32 { return c.irq.misc | uint32(c.irq.cause)&^miscBits }
 
-// readEICR returns the causes and clears them, all or, with GPIE.OCD, those that are no queue's. Outside MSI-X mode it masks
-// what EIAM names.
+// readEICR returns the causes and clears them, all or, with GPIE.OCD, those that are no queue's.
 func (c *Card) readEICR() uint32 {
 	s := &c.irq
 	v := c.causes()
@@ -174,12 +173,27 @@ func (c *Card) readEICR() uint32 {
 	if c.val(reg.GPIE)&reg.GPIE_OCD == 0 {
 		s.cause &^= 0xFFFF
 	}
-	if !c.msix() && !c.cfg.Faults.NoAutoMask {
-		am := v & c.val(reg.EIAM)
-		s.mask &^= uint64(am &^ miscBits)
-		s.miscMask &^= am & miscBits
-	}
+	c.autoMask()
 	return v
+}
+
+// writeEICR clears the causes that are written.
+func (c *Card) writeEICR(v uint32) {
+	causes, misc := split(v)
+	c.irq.cause &^= causes
+	c.irq.misc &^= misc
+	c.autoMask()
+}
+
+// autoMask is what an access to EICR does unless messages do it (GPIE.EIAME): all that EIAM names is masked, whether or not
+// it is a cause of this interrupt. Whoever waits for another cause has to unmask it again.
+func (c *Card) autoMask() {
+	if c.msix() && c.val(reg.GPIE)&reg.GPIE_EIAME != 0 || c.cfg.Faults.NoAutoMask {
+		return
+	}
+	causes, misc := split(c.val(reg.EIAM))
+	c.irq.mask &^= causes
+	c.irq.miscMask &^= misc
 }
 
 // enableInterrupts is a write of ones to the mask; a cause that is waiting interrupts at once.

@@ -324,8 +324,7 @@ func (c *Card) write(r *cell, v uint32) {
 		c.writeGSSR(v)
 		return
 	case hEICR:
-		c.irq.cause &^= uint64(v &^ miscBits)
-		c.irq.misc &^= v & miscBits
+		c.writeEICR(v)
 		return
 	case hEICS:
 		if !c.cfg.Faults.NoEICS {

@@ -56,7 +56,12 @@ func Start(ctx context.Context, cmd *exec.Cmd) (*Session, error) {
 		s.exit = cmd.Wait()
 		close(s.exited)
 	}()
-	if _, err := s.until(ctx, 0, Prompt); err != nil {
+	if _, err := s.Wait(ctx, 0, Prompt, func(text string) int {
+		if prompt.MatchString(events.ReplaceAllString(text, "")) {
+			return 0
+		}
+		return -1
+	}); err != nil {
 		s.kill()
 		return nil, fmt.Errorf("testpmd does not come to its prompt: %w", err)
 	}
@@ -122,16 +127,6 @@ func (s *Session) Until(ctx context.Context, mark int, re *regexp.Regexp) (strin
 	})
 }
 
-// until is Until for a word.
-func (s *Session) until(ctx context.Context, mark int, word string) (string, error) {
-	return s.Wait(ctx, mark, word, func(text string) int {
-		if at := strings.Index(text, word); at >= 0 {
-			return at + len(word)
-		}
-		return -1
-	})
-}
-
 // Wait waits until end finds, in the output from a mark on, where what is waited for ends; until then end returns -1. It returns
 // the output up to there. The word what names it in errors.
 func (s *Session) Wait(ctx context.Context, mark int, what string, end func(text string) int) (string, error) {
@@ -165,7 +160,8 @@ func (e *Refused) Error() string {
 // in the middle of a prompt.
 var (
 	events   = regexp.MustCompile(`Port [0-9]+: [a-z ]+ event\n`)
-	prompted = regexp.MustCompile(`\n` + strings.Join(strings.Split(Prompt, ""), `\n?`))
+	prompt   = regexp.MustCompile(strings.Join(strings.Split(Prompt, ""), `\n?`))
+	prompted = regexp.MustCompile(`\n` + prompt.String())
 )
 
 // refusals are the words in which testpmd refuses; it has no common form for it.

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -33,7 +34,11 @@ func standIn(how string) {
 		fmt.Print("EAL: Error - exiting with code: 1\r\n")
 		os.Exit(1)
 	}
-	fmt.Print(Prompt)
+	first := Prompt
+	if how == "link comes up" {
+		first = Prompt[:4] + "\r\nPort 0: link state change event\r\n" + Prompt[4:]
+	}
+	fmt.Print(first)
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); fmt.Print(Prompt) {
 		fmt.Print(in.Text(), "\x1b[", "0K\r\n") // in two pieces, as a terminal may hand them on
 		switch in.Text() {
@@ -90,6 +95,21 @@ func TestCommandsAreAnswered(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, strings.HasSuffix(got, "received 1 packets\n"))
 	require.NoError(t, s.Close(t.Context()))
+}
+
+func TestAnEventMayBeInTheFirstPrompt(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), asTestpmd+"=link comes up")
+	s, err := Start(ctx, cmd)
+	require.NoError(t, err)
+	got, err := s.Do(ctx, "speak")
+	require.NoError(t, err)
+	assert.Equal(t, "one\ntwo\n", got)
+	require.NoError(t, s.Close(ctx))
 }
 
 func TestAProgramThatEndsIsAnErrorWithItsLastWords(t *testing.T) {
