@@ -123,7 +123,7 @@ mbufcheck: tools ## the tests under the buffer checks alone
 mutants: tools ## faults put into the code on purpose: each must make a test fail; faults of the software card, and who notices them
 	$(BIN)/mutants -save $(RESULTS)/mutants.json test/mutants/*.mut
 	@.ci/need qemu-system-x86_64 xz
-	BAREWIRE_FULL=1 CGO_ENABLED=0 go test -tags guest -run 'TestGuestFaults|TestGuestTestpmd$$' -v -count 1 -p 1 -timeout 60m ./test/judges/linux ./test/judges/dpdk \
+	BAREWIRE_FAULTS=1 CGO_ENABLED=0 go test -tags guest -run 'TestGuestFaults|TestGuestTestpmd$$' -v -count 1 -p 1 -timeout 60m ./test/judges/linux ./test/judges/dpdk \
 	  | awk '/^[-=]|^(ok|FAIL|PASS)/ {p = 0} /fault × judge/ {p = 1} p || /^(ok|FAIL|---)/'
 
 .PHONY: soak
