@@ -63,6 +63,8 @@ type Config struct {
 	BareReset bool
 	// NoModule: the SFP+ cage is empty until SetModule.
 	NoModule bool
+	// NoMSIX: configuration space has no MSI-X, so that drivers take MSI.
+	NoMSIX bool
 }
 
 // Timing is how long the card takes. Each delay is drawn uniformly from 0 to the value; 0 stands for the default, a

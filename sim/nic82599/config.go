@@ -75,10 +75,14 @@ func (c *Card) resetConfig() {
 	c.config[0x34] = cfgCapPM
 	c.config[0x3D] = 1 // INTA
 	put32(cfgCapPM, 0x00230001|cfgCapMSI<<8)
-	put32(cfgCapMSI, 0x01800005|cfgCapMSIX<<8)  // 64-bit, maskable, one message
-	put32(cfgCapMSIX, 0x003F0011|cfgCapPCIe<<8) // 64 vectors
-	put32(cfgCapMSIX+4, 4)                      // table in BAR 4
-	put32(cfgCapMSIX+8, 4|0x2000)
+	next := uint32(cfgCapPCIe)
+	if !c.cfg.NoMSIX {
+		put32(cfgCapMSIX, 0x003F0011|next<<8) // 64 vectors
+		put32(cfgCapMSIX+4, 4)                // table in BAR 4
+		put32(cfgCapMSIX+8, 4|0x2000)
+		next = cfgCapMSIX
+	}
+	put32(cfgCapMSI, 0x01800005|next<<8) // 64-bit, maskable, one message
 	put16(cfgCapPCIe, 0x0010)
 	put16(cfgCapPCIe+2, 0x0002)
 	put32(cfgCapPCIe+4, 1<<28|0x8CC2) // FLR

@@ -175,8 +175,10 @@ func checkLoopback(b *bench) error {
 
 var linkEvent = regexp.MustCompile(`Port 0: link state change event\n`)
 
-// checkLink pulls the cable and puts it back. It has a second try: after changes of the link in quick succession 22.11's driver has been seen
-// to write an empty mask to EIMS (the card records MaskWrittenZero), and to hear no more of the link until its port is started anew.
+// checkLink pulls the cable and puts it back. It has a second try, for a mistake of 22.11's driver, which no card can spare it: at
+// each change it masks the link's interrupt (hence EIMS = 0, which changes nothing), remembers the mask once, and sets an alarm that
+// puts it back. With two alarms under way, as after a restart of the port in that time, the second puts back the 0 that the first
+// has left, and the driver hears no more of the link until its port is started anew.
 func checkLink(b *bench) error {
 	err := pullAndPlug(b)
 	if err != nil {

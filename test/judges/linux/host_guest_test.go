@@ -103,9 +103,9 @@ func newHost(t *testing.T) *hostHalf {
 	return h
 }
 
-// machine is the guest: Debian's generic kernel with ixgbe, and a card whose wire ends at the host's TAP interface. words go
-// to the kernel.
-func machine(t *testing.T, m guest.Machine) guest.Machine {
+// machine is the guest: Debian's generic kernel with ixgbe, and a card whose wire ends at the host's TAP interface. more are
+// flags of nicsim's.
+func machine(t *testing.T, m guest.Machine, more ...string) guest.Machine {
 	t.Helper()
 	m.Kernel, m.ShareRAM = guest.Generic, true
 	m.Modules = append(m.Modules, "ixgbe", "8021q")
@@ -117,7 +117,8 @@ func machine(t *testing.T, m guest.Machine) guest.Machine {
 	}
 	h := newHost(t)
 	m.Answer = h.answer
-	m.Wrap = append(h.ns.Enter(), guest.Nicsim(t), "qemu", "--wire", "tap:"+tapName, "--control", h.control, "--")
+	m.Wrap = append(h.ns.Enter(), guest.Nicsim(t), "qemu", "--wire", "tap:"+tapName, "--control", h.control)
+	m.Wrap = append(append(m.Wrap, more...), "--")
 	return m
 }
 

@@ -25,6 +25,7 @@ type qemuFlags struct {
 	cards, slot     int
 	seed            uint64
 	verbose, strict bool
+	noMSIX          bool
 }
 
 // listFaults in place of a fault's name prints them all.
@@ -65,6 +66,7 @@ command line says nothing about them; "-smp N" with an -accel of yours needs "-a
 	fl.StringVar(&f.capture, "capture", "", "write every frame that is put onto the wire to this pcap file")
 	fl.StringVar(&f.control, "control", "", "listen on this unix socket for commands, one JSON object a line (docs/qemu.md)")
 	fl.StringVar(&f.fault, "fault", "", "fault of the cards from the start on; \"list\" alone prints those there are")
+	fl.BoolVar(&f.noMSIX, "no-msix", false, "cards without MSI-X, so that drivers take MSI")
 	fl.Uint64Var(&f.seed, "seed", 1, "another number gives other delays of the cards")
 	fl.BoolVar(&f.strict, "strict", false, "exit with 1 if the driver did what the datasheet forbids, although the guest says 0")
 	fl.StringVar(&f.summary, "summary", "text", "what to say at the end, on standard error: text, json or none")
@@ -171,6 +173,7 @@ func (b *bench) build(f *qemuFlags, w wireFlag, faults nic82599.Faults) (err err
 		card := nic82599.New(nic82599.Config{
 			Name: fmt.Sprintf("card %d (%s)", i, where), Memory: slot.Memory(), World: b.world, End: end,
 			MAC: [6]byte{0x02, 0x82, 0x59, 0x9e, 0x00, byte(i + 1)}, Seed: f.seed*2 + uint64(i), Faults: faults,
+			NoMSIX: f.noMSIX,
 		})
 		card.EnableDMALog(dmaLogLen)
 		if err := slot.Attach(card); err != nil {
