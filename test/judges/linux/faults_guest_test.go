@@ -5,6 +5,7 @@ package linux
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -124,24 +125,51 @@ func (b *bench) try(t *testing.T, table *faulttable.Table, name string, list []c
 	t.Helper()
 	row := map[string]error{}
 	for i, c := range list {
-		if err := b.fault(name); err != nil {
-			t.Fatal(err)
-		}
-		row[c.name] = c.run(b)
-		table.Ran(name, c.name, row[c.name])
-		t.Logf("%s: %v", c.name, row[c.name])
-		if row[c.name] == nil && i < len(list)-1 { // at the end always: what nobody noticed may still have its effect
-			if err := b.fault(""); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		if err := b.heal(); err != nil {
+		verdict, err := b.verdict(name, c, i == len(list)-1)
+		if err != nil {
 			b.broken = true
 			t.Fatalf("after %s: %v", name, err)
 		}
+		row[c.name] = verdict
+		table.Ran(name, c.name, verdict)
+		t.Logf("%s: %v", c.name, verdict)
 	}
 	return row
+}
+
+// verdict is what a check says with a fault in the card. That something has not come in time says nothing if it does not come
+// without the fault either: then both are tried again with more patience. The card is healed afterwards if the check has
+// noticed something, and at the end always: what nobody noticed may still have its effect. The error is that nothing is known,
+// or that the card cannot be healed.
+func (b *bench) verdict(name string, c check, end bool) (verdict, err error) {
+	patience := b.patience
+	defer func() { b.patience = patience }()
+	for range 3 {
+		if err := b.fault(name); err != nil {
+			return nil, err
+		}
+		verdict = c.run(b)
+		if verdict == nil && !end {
+			return nil, b.fault("")
+		}
+		if err := b.heal(); err != nil {
+			return verdict, err
+		}
+		var late net.Error
+		if !errors.As(verdict, &late) || !late.Timeout() {
+			return verdict, nil
+		}
+		without := c.run(b)
+		if without == nil {
+			return verdict, nil
+		}
+		err = fmt.Errorf("%s says nothing in %v: with the fault %w, without it %w", c.name, b.patience, verdict, without)
+		b.patience *= 2
+		if err := b.heal(); err != nil {
+			return verdict, err
+		}
+	}
+	return verdict, err
 }
 
 // heal takes the fault out and brings the interface back to where the next check can start.
