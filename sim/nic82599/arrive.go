@@ -68,6 +68,11 @@ func (c *Card) admit(f []byte, t int64, bad, master bool) {
 // pauseAddress is the destination of pause frames, 01-80-C2-00-00-01, first byte lowest (IEEE 802.3 annex 31B).
 const pauseAddress = 0x010000C28001
 
+// forControl says whether a MAC control frame is this station's: by the address of pause frames or its own (annex 31B.1).
+func (c *Card) forControl(d uint64) bool {
+	return d == pauseAddress || d == uint64(c.val(reg.RAL(0)))|uint64(c.val(reg.RAH(0))&0xFFFF)<<32
+}
+
 // accept is the MAC: it counts a frame and says whether it goes on.
 func (c *Card) accept(f []byte, bad bool) bool {
 	n := len(f) + fcsLen
@@ -113,7 +118,7 @@ func (c *Card) accept(f []byte, bad bool) bool {
 
 // control is a MAC control frame; true: it goes to the host. Pause frames do only if MFLCN says so.
 func (c *Card) control(f []byte) bool {
-	if be16(f[14:]) == 1 && destination(f) == pauseAddress {
+	if be16(f[14:]) == 1 && c.forControl(destination(f)) {
 		quanta := int64(be16(f[16:])) // of 512 bit times
 		if quanta == 0 {
 			c.add(reg.LXONRXCNT, 1)

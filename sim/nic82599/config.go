@@ -128,6 +128,9 @@ func (c *Card) WriteConfig(off, size int, v uint32) error {
 	}
 	for i := range size {
 		m := writable[off+i]
+		if c.cfg.NoMSIX && off+i == cfgCapMSIX+3 {
+			m = 0
+		}
 		c.config[off+i] = c.config[off+i]&^m | byte(v>>(8*i))&m
 	}
 	if o := cfgDeviceCtl - off; o >= 0 && o+1 < size && v>>(8*o)&devCtlFLR != 0 {

@@ -35,5 +35,11 @@ func TestCardWithoutMSIXHasTheOtherCapabilities(t *testing.T) {
 				t.Errorf("capabilities %x, want %x", got, want)
 			}
 		}
+		if err := r.a.card.WriteConfig(cfgCapMSIX+2, 2, 0x8000); err != nil {
+			t.Fatal(err)
+		}
+		if v, err := r.a.card.ReadConfig(cfgCapMSIX+2, 2); err != nil || v>>15 != 0 == none {
+			t.Errorf("without MSI-X: %v; where it is enabled there is %#x, %v", none, v, err)
+		}
 	}
 }

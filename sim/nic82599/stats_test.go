@@ -273,3 +273,18 @@ func TestFilters(t *testing.T) {
 		})
 	}
 }
+
+// TestPauseToTheStationItselfIsObeyed: IEEE 802.3 annex 31B.1 has either address; to somebody else it is none.
+func TestPauseToTheStationItselfIsObeyed(t *testing.T) {
+	r := newRig(t, 8, miniOptions{promisc: true}, nil)
+	r.start()
+	r.b.wr(reg.MFLCN, reg.MFLCN_RFCE)
+	for i, to := range [][6]byte{{2, 0, 0, 0, 0, 0x77}, macB} {
+		f := frameTo(to, 60, 0)
+		copy(f[12:], []byte{0x88, 8, 0, 1, 0, 1})
+		r.inject(f)
+		if n := r.b.card.Counts().PauseSeen; n != uint64(i) {
+			t.Errorf("%d pause frames seen after one to %x, want %d", n, to, i)
+		}
+	}
+}
