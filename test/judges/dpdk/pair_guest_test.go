@@ -60,12 +60,30 @@ func checkRound(b *bench, engine string, n int) error {
 	if err != nil {
 		return err
 	}
-	// What was under way when the engine stopped has arrived by now: asking takes longer than the wire.
+	if after, err = b.quietWire(); err != nil {
+		return err
+	}
 	cardsAfter, err := b.both()
-	if err := errors.Join(err, b.control(&after, `{"do":"wire"}`)); err != nil {
+	if err != nil {
 		return err
 	}
 	return b.compare(before, after, cardsBefore, cardsAfter, forwarded)
+}
+
+// quietWire waits until what was sent has arrived and nothing more comes, and returns the wire's counts. What never arrives is
+// for compare to find.
+func (b *bench) quietWire() (now wireCounts, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), b.patience)
+	defer cancel()
+	for last := (wireCounts{}); ; last = now {
+		if err := b.control(&now, `{"do":"wire"}`); err != nil {
+			return now, err
+		}
+		arrived := now.AB.Delivered == now.AB.Frames && now.BA.Delivered == now.BA.Frames
+		if arrived && now == last || ctx.Err() != nil {
+			return now, nil
+		}
+	}
 }
 
 // both are the counts of the two cards.
