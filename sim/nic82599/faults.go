@@ -77,7 +77,7 @@ type MaskFlip struct {
 
 // namedFaults are the faults that a test names from outside.
 var namedFaults = map[string]Faults{
-	"rah-mask":          {Flip: MaskFlip{"RAH", 18}},
+	"rah-mask":          {Flip: MaskFlip{"RAH", 18}}, // of the bits that nothing keeps, Linux's self-test writes 18 and 19 alone
 	"eics":              {NoEICS: true},
 	"no-lsc":            {NoLSC: true},
 	"no-auto-mask":      {NoAutoMask: true},
