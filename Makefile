@@ -142,6 +142,12 @@ cost-update: tools ## write the measured figures to test/cost.txt
 bench: ## the benchmarks (BENCH=regexp BENCHTIME=1s)
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(PKG)
 
+.PHONY: hw
+hw: ## the driver's tests on a real card in MAC loopback, and a report to send in (PCI=ADDR ACCESS=vfio|noiommu|sysfs)
+	@[ -n "$(PCI)" ] || { echo "say which card: make hw PCI=0000:03:00.0 (go run ./cmd/pktgen devices lists them)" >&2; exit 2; }
+	CGO_ENABLED=0 go test -c -o $(BIN)/hw.test ./test/hw
+	PCI='$(PCI)' ACCESS='$(ACCESS)' $(BIN)/hw.test -test.run '^TestCard$$' -test.timeout 30m
+
 .PHONY: clean
 clean: ## forget built tools and results
 	rm -rf .tools
