@@ -33,6 +33,25 @@ func (r *run) ports() []port {
 	return []port{{proto.ResultsPort, r.path("results.sock")}, {proto.QuestionsPort, r.path("questions.sock")}}
 }
 
+// bootTries is how often a guest is booted when QEMU dies before anything of it has been heard.
+const bootTries = 3
+
+// errStillborn is QEMU's death by a segmentation fault before the guest said anything. QEMU 7.2 has it now and then, in a guest with
+// VT-d, while the firmware or the kernel begin.
+var errStillborn = errors.New("QEMU crashed before the guest was there")
+
+// start boots the guest, again when QEMU itself crashed so early that nothing of what the guest is for has run. Later crashes are
+// failures like any other.
+func (r *run) start(ctx context.Context) (*proto.Ending, error) {
+	for {
+		end, err := r.boot(ctx)
+		if !errors.Is(err, errStillborn) || r.crashes+1 == bootTries {
+			return end, err
+		}
+		r.crashes++
+	}
+}
+
 // boot starts QEMU and stays until it has ended, which it always does: at the end of the guest, or of the context.
 func (r *run) boot(ctx context.Context) (*proto.Ending, error) {
 	c, err := r.listen()
@@ -80,6 +99,9 @@ func execute(ctx context.Context, args []string, log *os.File) (status int, err 
 	if errors.As(err, &exit) {
 		err = nil
 	}
+	if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+		return 128 + int(s.Signal()), err // as a shell says it, and nicsim
+	}
 	return cmd.ProcessState.ExitCode(), err
 }
 
@@ -98,6 +120,8 @@ func (r *run) verdict(ctx context.Context, c *connection, status int, err error)
 		return nil, fmt.Errorf("%w: %s", context.Cause(ctx), c.reached())
 	case c.end != nil:
 		return nil, fmt.Errorf("the guest ended well, and then %s ended with status %d instead of %d", r.arguments()[0], status, exitDone)
+	case status == 128+int(syscall.SIGSEGV) && c.starts == 0:
+		return nil, fmt.Errorf("%s ended with status %d: %w", r.arguments()[0], status, errStillborn)
 	case status == 0:
 		return nil, fmt.Errorf("the guest's kernel panicked, or switched the machine off: %s", c.reached())
 	}

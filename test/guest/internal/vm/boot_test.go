@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +23,9 @@ import (
 
 // actVariable makes this test binary behave as QEMU with a guest in it, in the way it names.
 const actVariable = "VM_TEST_ACT"
+
+// livesVariable is where "dies young" finds how often it has to.
+const livesVariable = "VM_TEST_LIVES"
 
 func TestMain(m *testing.M) {
 	if act := os.Getenv(actVariable); act != "" {
@@ -144,6 +148,17 @@ var acts = map[string]func(*guestEnd) int{
 		fmt.Println(err)
 		return 0
 	},
+	"dies young": func(g *guestEnd) int { // as often as there is still a file to remove
+		if os.Remove(os.Getenv(livesVariable)+"1") == nil || os.Remove(os.Getenv(livesVariable)+"2") == nil || os.Remove(os.Getenv(livesVariable)+"3") == nil {
+			return 128 + int(syscall.SIGSEGV)
+		}
+		g.exchange(proto.Hello, "6.1")
+		return g.end(0)
+	},
+	"dies later": func(g *guestEnd) int {
+		g.exchange(proto.Hello, "6.1")
+		return 128 + int(syscall.SIGSEGV)
+	},
 	"panics":              func(g *guestEnd) int { g.exchange(proto.Hello, "6.1"); return 0 },
 	"dies in a frame":     func(g *guestEnd) int { fmt.Fprint(g.results, "O\x00\x00\x10\x00half"); return 0 },
 	"crashes":             func(g *guestEnd) int { fmt.Println("qemu: out of order"); return 1 },
@@ -159,6 +174,11 @@ var acts = map[string]func(*guestEnd) int{
 
 // bootAs boots a guest that behaves in a way.
 func bootAs(t *testing.T, ctx context.Context, act string, s Spec) (*run, *proto.Ending, error) {
+	t.Helper()
+	return startAs(t, ctx, act, s, (*run).boot)
+}
+
+func startAs(t *testing.T, ctx context.Context, act string, s Spec, start func(*run, context.Context) (*proto.Ending, error)) (*run, *proto.Ending, error) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -177,7 +197,7 @@ func bootAs(t *testing.T, ctx context.Context, act string, s Spec) (*run, *proto
 	t.Setenv(actVariable, act)
 	s.Wrap = []string{self}
 	r := &run{spec: s, kernel: &kernel.Kernel{Image: "none"}, dir: dir}
-	end, err := r.boot(ctx)
+	end, err := start(r, ctx)
 	return r, end, err
 }
 
@@ -263,6 +283,25 @@ func TestGuestThatFails(t *testing.T) {
 		if act == "crashes" && !strings.Contains(r.tail(), "out of order") {
 			t.Errorf("%s: the tail is %q", act, r.tail())
 		}
+	}
+}
+
+func TestQEMUThatDiesBeforeTheGuestIsStartedAgain(t *testing.T) {
+	for deaths, dead := range []bool{false, false, false, true} {
+		lives := filepath.Join(t.TempDir(), "life")
+		t.Setenv(livesVariable, lives)
+		for i := range deaths {
+			if err := os.WriteFile(fmt.Sprint(lives, i+1), nil, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, end, err := startAs(t, t.Context(), "dies young", Spec{}, (*run).start)
+		if dead != errors.Is(err, errStillborn) || dead != (end == nil) || !dead && r.crashes != deaths {
+			t.Errorf("%d deaths: %v, %v, %d crashes", deaths, end, err, r.crashes)
+		}
+	}
+	if r, _, err := startAs(t, t.Context(), "dies later", Spec{}, (*run).start); err == nil || errors.Is(err, errStillborn) || r.crashes != 0 {
+		t.Errorf("a guest that was there: %v, %d crashes", err, r.crashes)
 	}
 }
 

@@ -61,6 +61,8 @@ func (s *Spec) whole() time.Duration { return time.Duration(1+s.Restarts) * (s.L
 type Result struct {
 	proto.Ending
 	Dir string // holds console.txt, kernel.txt, command.txt, initrd.txt, qemu.txt, log.txt and out/; the caller removes it
+	// Crashes is how often QEMU crashed before the guest was there, and was started again.
+	Crashes int
 }
 
 // Failure is what Run returns when the guest itself failed, so that nothing is known about its command.
@@ -103,7 +105,7 @@ func Run(ctx context.Context, s Spec) (*Result, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.whole(), errTooLong)
 	defer cancel()
-	end, err := r.boot(ctx)
+	end, err := r.start(ctx)
 	os.Remove(r.path("initrd")) // large, and made again from what initrd.txt lists
 	if err != nil && errors.Is(context.Cause(ctx), ErrInterrupted) {
 		return nil, errors.Join(ErrInterrupted, os.RemoveAll(dir)) // nobody wants to know more
@@ -111,7 +113,7 @@ func Run(ctx context.Context, s Spec) (*Result, error) {
 	if err != nil {
 		return nil, &Failure{What: err.Error(), Dir: dir, Tail: r.tail()}
 	}
-	return &Result{Ending: *end, Dir: dir}, nil
+	return &Result{Ending: *end, Dir: dir, Crashes: r.crashes}, nil
 }
 
 // ErrInterrupted is why a guest was ended that nobody wants any more.
@@ -161,6 +163,8 @@ type run struct {
 	cache  *debian.Cache
 	dir    string
 	initrd int64 // bytes
+	// crashes is how often QEMU died before the guest was there.
+	crashes int
 }
 
 func (r *run) path(name string) string { return filepath.Join(r.dir, name) }
