@@ -61,7 +61,7 @@ func onHost(t *testing.T, m Machine) {
 	}
 	t.Cleanup(func() { tidy(t, res.Dir, out.raw()) }) // replay does not return when the test was skipped
 	if res.Crashes > 0 {
-		t.Logf("QEMU crashed %d times before the guest was there, and was started again (docs/guest.md)", res.Crashes)
+		t.Logf("QEMU crashed or stood still %d times before the guest was there, and was started again (docs/guest.md)", res.Crashes)
 	}
 	if m.Out != "" {
 		if err := copyOut(m.Out, filepath.Join(res.Dir, "out")); err != nil {

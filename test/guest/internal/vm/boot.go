@@ -33,12 +33,16 @@ func (r *run) ports() []port {
 	return []port{{proto.ResultsPort, r.path("results.sock")}, {proto.QuestionsPort, r.path("questions.sock")}}
 }
 
-// bootTries is how often a guest is booted when QEMU dies before anything of it has been heard.
-const bootTries = 3
+const (
+	// bootTries is how often a guest is booted when QEMU dies, or stands still, before anything of it has been heard.
+	bootTries = 3
+	// helloTime is how long a guest may take to be heard of: a boot takes seconds, on a busy machine half a minute.
+	helloTime = 2 * time.Minute
+)
 
-// errStillborn is QEMU's death by a segmentation fault before the guest said anything. QEMU 7.2 has it now and then, in a guest with
-// VT-d, while the firmware or the kernel begin.
-var errStillborn = errors.New("QEMU crashed before the guest was there")
+// errStillborn is QEMU's death by a segmentation fault, or its standing still, before the guest said anything. QEMU 7.2 does either now
+// and then, while the firmware or the kernel begin.
+var errStillborn = errors.New("QEMU crashed or stood still before the guest was there")
 
 // start boots the guest, again when QEMU itself crashed so early that nothing of what the guest is for has run. Later crashes are
 // failures like any other.
@@ -75,6 +79,9 @@ func (r *run) boot(ctx context.Context) (*proto.Ending, error) {
 	defer stop(nil)
 	c.stop = stop
 	c.serve()
+	early, heard := context.WithTimeout(ctx, r.patience)
+	defer heard()
+	go c.awaitHello(early)
 	status, err := execute(ctx, args, log)
 	c.finish()
 	return r.verdict(ctx, c, status, err)
@@ -167,6 +174,16 @@ func (r *run) listen() (*connection, error) {
 		}
 	}
 	return c, nil
+}
+
+// awaitHello stops a guest that has not been heard of when early is over.
+func (c *connection) awaitHello(early context.Context) {
+	<-early.Done()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if errors.Is(early.Err(), context.DeadlineExceeded) && c.starts == 0 && !c.closed && c.end == nil && c.fault == nil {
+		c.stop(errStillborn)
+	}
 }
 
 // finish takes in what QEMU left in the sockets when it ended, and closes them. It does not wait for ever: an answer may never be given.

@@ -155,6 +155,11 @@ var acts = map[string]func(*guestEnd) int{
 		g.exchange(proto.Hello, "6.1")
 		return g.end(0)
 	},
+	"is never heard of": func(g *guestEnd) int {
+		_, _, err := proto.Read(g.in) // for ever
+		fmt.Println(err)
+		return 0
+	},
 	"dies later": func(g *guestEnd) int {
 		g.exchange(proto.Hello, "6.1")
 		return 128 + int(syscall.SIGSEGV)
@@ -196,7 +201,10 @@ func startAs(t *testing.T, ctx context.Context, act string, s Spec, start func(*
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	t.Setenv(actVariable, act)
 	s.Wrap = []string{self}
-	r := &run{spec: s, kernel: &kernel.Kernel{Image: "none"}, dir: dir}
+	r := &run{spec: s, kernel: &kernel.Kernel{Image: "none"}, dir: dir, patience: helloTime}
+	if act == "is never heard of" {
+		r.patience = time.Second
+	}
 	end, err := start(r, ctx)
 	return r, end, err
 }
@@ -299,6 +307,9 @@ func TestQEMUThatDiesBeforeTheGuestIsStartedAgain(t *testing.T) {
 		if dead != errors.Is(err, errStillborn) || dead != (end == nil) || !dead && r.crashes != deaths {
 			t.Errorf("%d deaths: %v, %v, %d crashes", deaths, end, err, r.crashes)
 		}
+	}
+	if r, _, err := startAs(t, t.Context(), "is never heard of", Spec{}, (*run).start); !errors.Is(err, errStillborn) || r.crashes != bootTries-1 {
+		t.Errorf("a guest that is never heard of: %v, %d crashes", err, r.crashes)
 	}
 	if r, _, err := startAs(t, t.Context(), "dies later", Spec{}, (*run).start); err == nil || errors.Is(err, errStillborn) || r.crashes != 0 {
 		t.Errorf("a guest that was there: %v, %d crashes", err, r.crashes)

@@ -55,13 +55,15 @@ type Spec struct {
 }
 
 // whole is the time for everything. After each restart the command begins anew, and so does its time.
-func (s *Spec) whole() time.Duration { return time.Duration(1+s.Restarts) * (s.Limit + bootTime) }
+func (s *Spec) whole() time.Duration {
+	return time.Duration(1+s.Restarts)*(s.Limit+bootTime) + (bootTries-1)*helloTime
+}
 
 // Result says how a guest's command ended.
 type Result struct {
 	proto.Ending
 	Dir string // holds console.txt, kernel.txt, command.txt, initrd.txt, qemu.txt, log.txt and out/; the caller removes it
-	// Crashes is how often QEMU crashed before the guest was there, and was started again.
+	// Crashes is how often QEMU crashed or stood still before the guest was there, and was started again.
 	Crashes int
 }
 
@@ -99,7 +101,7 @@ func Run(ctx context.Context, s Spec) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{spec: s, kernel: k, dir: dir, cache: c}
+	r := &run{spec: s, kernel: k, dir: dir, cache: c, patience: helloTime}
 	if err := r.prepare(ctx); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -165,6 +167,8 @@ type run struct {
 	initrd int64 // bytes
 	// crashes is how often QEMU died before the guest was there.
 	crashes int
+	// patience is how long the guest may take to be heard of.
+	patience time.Duration
 }
 
 func (r *run) path(name string) string { return filepath.Join(r.dir, name) }
