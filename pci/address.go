@@ -69,7 +69,7 @@ func ParseAddress(s string) (Address, error) {
 		}
 		f.set(v)
 	}
-	if long := len(parts[0]) > 4; long && a.Domain < 1<<16 {
+	if len(parts[0]) > 4 && parts[0][0] == '0' {
 		return wrong("a domain of more than four digits starts with a zero")
 	}
 	return a, nil
