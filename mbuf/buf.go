@@ -36,6 +36,14 @@ const (
 	RxL4Bad  Flags = 1 << 20 // … wrong
 	RxStamp  Flags = 1 << 21 // Stamp is the card's time of arrival
 
+	// RxL4Partial comes with RxL4Good: the frame was made by a neighbour on the same machine, who has left the TCP or UDP
+	// checksum to whoever puts it on a wire. Its field holds the sum of the pseudo-header, not complemented; who sends the frame
+	// on asks for TxL4Sum.
+	RxL4Partial Flags = 1 << 22
+	// RxGSO marks a TCP frame that is longer than the wire allows, because segments of MSS bytes of payload were joined, or have
+	// not been cut yet. Who sends it on asks for TxTSO.
+	RxGSO Flags = 1 << 23
+
 	// RxTypes are the flags that tell what kind of packet it is.
 	RxTypes = RxHash | RxIPv4 | RxIPv4Op | RxIPv6 | RxIPv6Ex | RxTCP | RxUDP
 )
@@ -76,7 +84,7 @@ type Buf struct {
 	L2Len uint8
 	L4Len uint8
 	L3Len uint16
-	// MSS is the TCP payload of one segment, bytes, for TxTSO.
+	// MSS is the TCP payload of one segment, bytes, for TxTSO and with RxGSO.
 	MSS uint16
 	// Stamp is the card's time of arrival, ns, when Flags have RxStamp. Before a Send it is free for the user's own use.
 	Stamp int64

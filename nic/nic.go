@@ -119,7 +119,7 @@ type Info struct {
 	RSSQueues int // queues that RSS can spread over; 16 on the 82599
 	MinDesc   int // ring sizes that are accepted
 	MaxDesc   int
-	DescAlign int // ring sizes are multiples of this
+	DescAlign int // ring sizes are multiples of this; a driver may round one up to what its device can do
 	MaxFrame  int // longest frame, bytes without FCS, that can be configured
 	MaxSegs   int // segments of one frame on Send
 	MaxTSO    int // payload of one frame with TxTSO, bytes; 0: there is no TxTSO
@@ -146,6 +146,7 @@ const (
 	TxTSO                              // TCP segmentation
 	TxVLANInsert                       // tag taken from the buffer
 	TxMultiSegment                     // frames of several segments are gathered
+	RxGSO                              // TCP segments come joined, in frames longer than Config.MaxFrame (mbuf.RxGSO)
 )
 
 // Config is what Start is given. The zero value of a field means its default.
