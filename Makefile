@@ -27,7 +27,10 @@ TIMEOUT  := $(if $(BAREWIRE_FULL),40m,15m)
 # The packages that have tests for a guest (build tag guest, see docs/guest.md).
 GUESTPKG = $(sort $(dir $(shell find . -name '*_guest_test.go' -not -path './.tools/*')))
 
-STAGES := fmt vet lint build arm64 plain race guest tooltest cost docs fuzz
+# The packages whose tests drive programs of others, DPDK's, on this machine (build tag interop).
+INTEROPPKG = $(sort $(dir $(shell find . -name '*_interop_test.go' -not -path './.tools/*')))
+
+STAGES := fmt vet lint build arm64 plain race interop guest tooltest cost docs fuzz
 
 .PHONY: help
 help: ## what the targets are
@@ -57,15 +60,17 @@ vet: ## go vet, also with the buffer checks and with the tests for guests; go.mo
 	go vet $(PKG)
 	go vet -tags mbufcheck $(PKG)
 	go vet -tags guest $(PKG)
+	go vet -tags interop $(PKG)
 	go -C tools vet ./...
 
 .PHONY: lint
 lint: $(STATICCHECK) tools ## staticcheck and the project's own analyzers
-	printf '%s\n' 'plain: -tags=' 'checks: -tags=mbufcheck' 'guest: -tags=guest' 'arm: GOARCH=arm64' | $(STATICCHECK) -matrix $(PKG)
+	printf '%s\n' 'plain: -tags=' 'checks: -tags=mbufcheck' 'guest: -tags=guest' 'interop: -tags=interop' 'arm: GOARCH=arm64' | $(STATICCHECK) -matrix $(PKG)
 	cd tools && $(STATICCHECK) ./...
 	$(BIN)/lint $(PKG)
 	GOFLAGS="$${GOFLAGS:-} -tags=mbufcheck" $(BIN)/lint $(PKG)
 	GOFLAGS="$${GOFLAGS:-} -tags=guest" $(BIN)/lint $(PKG)
+	GOFLAGS="$${GOFLAGS:-} -tags=interop" $(BIN)/lint $(PKG)
 
 .PHONY: build
 build: ## everything builds without cgo
@@ -80,12 +85,18 @@ arm64: ## everything builds and vets for arm64
 .PHONY: plain
 plain: tools ## the tests as a user's build runs them: results, allocations
 	@.ci/need xz
-	CGO_ENABLED=0 $(TESTRUN) -name plain -skips $(SKIPS) $(if $(filter ./...,$(PKG)),-complete '!^TestGuest') -save $(RESULTS)/plain.json -- -timeout $(TIMEOUT) $(PKG)
+	CGO_ENABLED=0 $(TESTRUN) -name plain -skips $(SKIPS) $(if $(filter ./...,$(PKG)),-complete '!^Test(Guest|Interop)') -save $(RESULTS)/plain.json -- -timeout $(TIMEOUT) $(PKG)
 
 .PHONY: race
 race: tools ## the tests under the race detector and the buffer checks
 	@.ci/need gcc /usr/include/stdlib.h xz
 	CGO_ENABLED=1 $(TESTRUN) -name race -skips $(SKIPS) -save $(RESULTS)/race.json -- -race -tags mbufcheck -timeout $(TIMEOUT) $(PKG)
+
+# One at a time (-p 1): each keeps two processors busy.
+.PHONY: interop
+interop: tools ## the tests against DPDK's virtio on this machine (INTEROPPKG=./dir/ for some of them)
+	@.ci/need dpdk-testpmd
+	CGO_ENABLED=0 $(TESTRUN) -name interop -skips $(SKIPS) $(if $(filter file,$(origin INTEROPPKG)),-complete '^TestInterop') -save $(RESULTS)/interop.json -- -tags interop -run Interop -count 1 -p 1 -timeout $(TIMEOUT) $(INTEROPPKG)
 
 # One guest at a time (-p 1): each takes the whole machine, and go test's time-outs count while it waits for another.
 # Nothing is taken from an earlier run (-count 1): the go command does not see what a test has built by it.
