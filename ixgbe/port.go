@@ -57,7 +57,7 @@ type Port struct {
 	closed   bool
 	enabled  bool // the card may be doing DMA
 	cfg      nic.Config
-	rings    *ringMemory
+	rings    *vtop.Arena
 	rx       []*rxQueue
 	tx       []*txQueue
 	vectors  atomic.Pointer[[]*vector]
@@ -264,7 +264,7 @@ func (p *Port) makeQueues() (err error) {
 		sizes = append(sizes, p.cfg.TxDesc)
 	}
 	p.rx, p.tx = nil, nil
-	if p.rings, err = newRingMemory(p.space, p.info.Name, p.node, sizes); err != nil {
+	if p.rings, err = newRings(p.space, p.info.Name, p.node, sizes); err != nil {
 		return err
 	}
 	for i := range p.cfg.RxQueues {

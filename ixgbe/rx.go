@@ -8,6 +8,7 @@ import (
 	"bare.wire/mbuf"
 	"bare.wire/nic"
 	"bare.wire/pci"
+	"bare.wire/vtop"
 )
 
 // refillBatch is how many empty descriptors are worth a doorbell.
@@ -298,8 +299,8 @@ func (q *rxQueue) drain(free func(*mbuf.Buf)) (n int) {
 }
 
 // newRxQueue lays the ring out, every descriptor empty.
-func newRxQueue(p *Port, index, size int, mem *ringMemory, pool *mbuf.Pool) (*rxQueue, error) {
-	base, bus, err := mem.cut(size)
+func newRxQueue(p *Port, index, size int, mem *vtop.Arena, pool *mbuf.Pool) (*rxQueue, error) {
+	base, bus, err := cutRing(mem, size)
 	if err != nil {
 		return nil, err
 	}

@@ -133,7 +133,7 @@ func appendUnique(pools []*mbuf.Pool, pool *mbuf.Pool) []*mbuf.Pool {
 // dropQueues gives rings and caches back; the queues stay, dead, for their counters.
 func (p *Port) dropQueues() error {
 	p.closeCaches()
-	err := p.rings.free()
+	err := p.rings.Free()
 	p.rings = nil
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"bare.wire/mbuf"
 	"bare.wire/nic"
 	"bare.wire/pci"
+	"bare.wire/vtop"
 )
 
 const (
@@ -378,8 +379,8 @@ func (q *txQueue) drain(free func(*mbuf.Buf)) (frames, bufs int) {
 	return frames, bufs
 }
 
-func newTxQueue(p *Port, index, size int, mem *ringMemory) (*txQueue, error) {
-	base, bus, err := mem.cut(size)
+func newTxQueue(p *Port, index, size int, mem *vtop.Arena) (*txQueue, error) {
+	base, bus, err := cutRing(mem, size)
 	if err != nil {
 		return nil, err
 	}
