@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"bare.wire/ixgbe/reg"
@@ -15,48 +15,36 @@ import (
 // its own. A queue that is polled has its interrupt masked; Arm unmasks it for one wake, after which the card masks it again by
 // itself (EIAM).
 type vector struct {
-	port    *Port
-	number  int
-	enable  uint32 // the register that unmasks it
-	waiters []*atomic.Pointer[nic.Waiter]
+	port     *Port
+	number   int
+	enable   uint32 // the register that unmasks it
+	sleepers []*nic.Sleeper
 }
 
-// sleeper is a queue's place for the Waiter that is to be woken.
+// sleeper is a queue's place for the Waiter that is to be woken, and the vector that wakes it.
 type sleeper struct {
+	nic.Sleeper
 	vector *vector
-	waiter atomic.Pointer[nic.Waiter]
 }
 
 // arm notes w and lets the interrupt through. The caller then looks at its ring once more: what came in between raised
 // none.
 func (s *sleeper) arm(w *nic.Waiter) {
-	s.waiter.Store(w)
+	s.Note(w)
 	v := s.vector
 	v.port.write(v.enable, 1<<(v.number%32))
 }
 
 // fire wakes everybody who sleeps on the vector; with an error, for good.
 func (v *vector) fire(err error) {
-	for _, s := range v.waiters {
-		w := s.Swap(nil)
-		switch {
-		case w == nil:
-		case err != nil:
-			w.Fail(err)
-		default:
-			w.Wake()
-		}
+	for _, s := range v.sleepers {
+		s.Fire(err)
 	}
 }
 
 // hasSleepers says whether somebody is armed and has not been woken.
 func (v *vector) hasSleepers() bool {
-	for _, s := range v.waiters {
-		if s.Load() != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(v.sleepers, (*nic.Sleeper).Noted)
 }
 
 // messages is what a function says that may have no MSI-X: whether the vectors of its last Interrupts are MSI-X. If they are
@@ -145,7 +133,7 @@ func (p *Port) assign(vectors []*vector, queue int, s *sleeper, shift int) {
 		number = 1 + queue%(n-1)
 	}
 	s.vector = vectors[number]
-	s.vector.waiters = append(s.vector.waiters, &s.waiter)
+	s.vector.sleepers = append(s.vector.sleepers, &s.Sleeper)
 	shift += 16 * (queue % 2)
 	p.put(reg.IVAR(queue/2), 0xff<<shift, (uint32(number)|reg.IVAR_ALLOC_VAL)<<shift)
 }
@@ -198,7 +186,7 @@ func (p *Port) pinRaised(vectors []*vector) {
 
 // wakeAll wakes every sleeper: the port has stopped or gone, and they will see it.
 func (p *Port) wakeAll(err error) {
-	p.linkChange.wake(err)
+	p.link.Wake(err)
 	if vectors := p.vectors.Load(); vectors != nil {
 		for _, v := range *vectors {
 			v.fire(err)

@@ -2,8 +2,6 @@ package ixgbe
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"time"
 
 	"bare.wire/ixgbe/reg"
@@ -34,82 +32,35 @@ func (p *Port) initLink(ctx context.Context) error {
 // linkSpeeds decodes LINKS.SPEED (§8.2.3.22.20).
 var linkSpeeds = map[uint32]uint64{reg.LINKS_SPEED_100M: 100e6, reg.LINKS_SPEED_1G: 1e9, reg.LINKS_SPEED_10G: 10e9}
 
-// linkChange guards the state of the link, and has those who wait for it to change.
-type linkChange struct {
-	mu      sync.Mutex
-	waiters []*nic.Waiter
-	ended   bool // the port is closed: the link will not change any more
-}
-
-// end wakes everybody who waits, and lets nobody wait any more.
-func (c *linkChange) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ended = true
-	c.wakeLocked(nil)
-}
-
-// wake wakes everybody who waits; with an error, for good.
-func (c *linkChange) wake(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.wakeLocked(err)
-}
-
-func (c *linkChange) wakeLocked(err error) {
-	for _, w := range c.waiters {
-		if err != nil {
-			w.Fail(err)
-		} else {
-			w.Wake()
-		}
-	}
-	c.waiters = nil
-}
-
 // ArmLink implements nic.Port.
 func (p *Port) ArmLink(w *nic.Waiter, seen nic.Link) bool {
-	c := &p.linkChange
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended || p.Err() != nil || p.Link() != seen {
-		return false
-	}
-	if !slices.Contains(c.waiters, w) {
-		c.waiters = append(c.waiters, w)
-	}
-	return true
+	return p.link.Arm(w, seen) && p.Err() == nil
 }
 
-// setLink notes the state of the link, with linkChange locked, and tells whoever waits for another than it was.
-func (p *Port) setLink(now nic.Link) {
-	if old := p.link.Swap(&now); *old != now {
+// setLink notes the state of the link, and logs a change.
+func (p *Port) setLink(read func() (nic.Link, bool)) {
+	if now, changed := p.link.Update(read); changed {
 		p.log.Info("link", "state", now.String())
-		p.linkChange.wakeLocked(nil)
 	}
 }
 
-// lostLink is setLink of a port that has stopped or is gone.
+// lostLink is the state of a port that has stopped or is gone.
 func (p *Port) lostLink() {
-	p.linkChange.mu.Lock()
-	defer p.linkChange.mu.Unlock()
-	p.setLink(nic.Link{})
+	p.setLink(func() (nic.Link, bool) { return nic.Link{}, true })
 }
 
-// updateLink reads the state of the link. LINKS.UP is latched low, so the first read may tell of the past. It is called by
-// interrupts and by Housekeep, at the same time if need be: whoever reads last has the last word. A change that is none is
-// not told: the card may interrupt without a reason (specification update, software clarification 6).
+// updateLink reads the state of the link. LINKS.UP is latched low, so the first read may tell of the past. A change that is
+// none is not told: the card may interrupt without a reason (specification update, software clarification 6).
 func (p *Port) updateLink() {
-	p.linkChange.mu.Lock()
-	defer p.linkChange.mu.Unlock()
-	if p.Err() != nil {
-		return
-	}
-	p.read(reg.LINKS)
-	v := p.read(reg.LINKS)
-	var now nic.Link
-	if v&reg.LINKS_UP != 0 && v != allOnes {
-		now = nic.Link{Up: true, Speed: linkSpeeds[v&reg.LINKS_SPEED]}
-	}
-	p.setLink(now)
+	p.setLink(func() (now nic.Link, known bool) {
+		if p.Err() != nil {
+			return now, false
+		}
+		p.read(reg.LINKS)
+		v := p.read(reg.LINKS)
+		if v&reg.LINKS_UP != 0 && v != allOnes {
+			now = nic.Link{Up: true, Speed: linkSpeeds[v&reg.LINKS_SPEED]}
+		}
+		return now, true
+	})
 }

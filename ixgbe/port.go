@@ -67,9 +67,8 @@ type Port struct {
 	// quarantinePools are those that the buffers belong to.
 	quarantinePools []*mbuf.Pool
 
-	link       atomic.Pointer[nic.Link] // written with linkChange locked
-	linkChange linkChange
-	pin        bool // one interrupt, MSI or a pin, instead of MSI-X; set while there are none
+	link nic.LinkWatch
+	pin  bool // one interrupt, MSI or a pin, instead of MSI-X; set while there are none
 
 	gone  atomic.Pointer[error]
 	stats statistics
@@ -98,7 +97,6 @@ func Open(ctx context.Context, fn pci.Function, opt Options) (*Port, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	p := &Port{fn: fn, bar: bar, space: opt.Space, clk: opt.Clock, log: log.With("port", fn.Name()), device: device, node: opt.Node}
-	p.link.Store(&nic.Link{})
 	p.stats.build()
 	p.watchGone()
 	if err := p.reset(ctx); err != nil {
@@ -136,7 +134,7 @@ func (p *Port) Err() error {
 }
 
 // Link implements nic.Port.
-func (p *Port) Link() nic.Link { return *p.link.Load() }
+func (p *Port) Link() nic.Link { return p.link.Link() }
 
 // Rx implements nic.Port.
 func (p *Port) Rx(i int) nic.RxQueue { return p.rx[i] }

@@ -155,7 +155,7 @@ func (p *Port) Close() error {
 		return nil
 	}
 	p.closed = true
-	defer p.linkChange.end()
+	defer p.link.End()
 	var errs []error
 	if p.started {
 		err := p.stop()
