@@ -3,6 +3,7 @@ package guest
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -22,6 +23,25 @@ var errOutside = errors.New("this works in a guest only (guest.Inside)")
 
 // Ask puts a question to Machine.Answer on the host, from any process in the guest, and returns the answer. Questions wait for each other.
 func Ask(ctx context.Context, question string) (string, error) {
+	return askHost(ctx, proto.Ask, question)
+}
+
+// Monitor has QEMU execute a command of its machine protocol (set_link, device_del, announce-self, …), from any process in the guest, with
+// arguments that become a JSON object (nil: none), and returns what the command returns, as JSON.
+func Monitor(ctx context.Context, command string, arguments any) (json.RawMessage, error) {
+	line, err := json.Marshal(struct {
+		Execute   string `json:"execute"`
+		Arguments any    `json:"arguments,omitempty"`
+	}{command, arguments})
+	if err != nil {
+		return nil, fmt.Errorf("the arguments of %s: %w", command, err)
+	}
+	text, err := askHost(ctx, proto.Monitor, string(line))
+	return json.RawMessage(text), err
+}
+
+// askHost puts a question of either kind.
+func askHost(ctx context.Context, kind proto.Kind, question string) (string, error) {
 	if !Inside() {
 		return "", errOutside
 	}
@@ -37,16 +57,16 @@ func Ask(ctx context.Context, question string) (string, error) {
 	defer port.Close()
 	stop := context.AfterFunc(ctx, func() { port.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	answer, err := ask(port, question)
+	answer, err := ask(port, kind, question)
 	if err != nil {
 		return "", fmt.Errorf("asking the host: %w", errors.Join(err, context.Cause(ctx)))
 	}
 	return answer, nil
 }
 
-func ask(port *os.File, question string) (string, error) {
+func ask(port *os.File, kind proto.Kind, question string) (string, error) {
 	n := rand.Uint64()
-	if err := proto.Write(port, proto.Ask, proto.Numbered(n, question)); err != nil {
+	if err := proto.Write(port, kind, proto.Numbered(n, question)); err != nil {
 		return "", err
 	}
 	r := bufio.NewReader(port)

@@ -46,6 +46,15 @@ func TestGuestVFIO(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+		t.Run("asks the machine's monitor", func(t *testing.T) {
+			got, err := guest.Monitor(t.Context(), "query-status", nil)
+			if err != nil || !strings.Contains(string(got), `"running": true`) {
+				t.Errorf("the status of a machine that runs: %s, %v", got, err)
+			}
+			if _, err := guest.Monitor(t.Context(), "device_del", map[string]string{"id": "nothing"}); err == nil || !strings.Contains(err.Error(), "nothing") {
+				t.Errorf("a device that is not there was taken away: %v", err)
+			}
+		})
 		t.Run("asks the host", func(t *testing.T) {
 			for _, q := range []string{"what", "else", ""} {
 				a, err := guest.Ask(t.Context(), q)

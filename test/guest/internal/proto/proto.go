@@ -3,8 +3,8 @@
 //
 // The port of results carries, from the guest, Hello (after each start), Output and Log as they come, Kernel (its messages), Tar
 // (pieces of an archive of /out) and End; the host answers Hello with Welcome, and End and Restart with Ack, so that the guest does
-// not switch itself off while something is still on its way. The port of questions carries Ask one way and Answer or Refusal the
-// other; both begin with the number of the question, so that an answer that nobody waits for any more is known.
+// not switch itself off while something is still on its way. The port of questions carries Ask and Monitor one way and Answer or
+// Refusal the other; all begin with the number of the question, so that an answer that nobody waits for any more is known.
 package proto
 
 import (
@@ -33,6 +33,7 @@ const (
 	Ask     Kind = 'Q' // guest: a question: its number (8 bytes, big endian) and its text
 	Answer  Kind = 'R' // host: the number and the answer
 	Refusal Kind = 'X' // host: the number and why there is no answer
+	Monitor Kind = 'M' // guest: a number and a command for the machine's monitor; an Answer or a Refusal follows
 )
 
 // MaxPayload is the most bytes that a frame carries.

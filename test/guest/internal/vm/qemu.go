@@ -72,6 +72,7 @@ func (r *run) arguments() []string {
 	words = append(words, s.Cmdline...)
 	args = append(args, "-kernel", r.kernel.Image, "-initrd", r.path("initrd"), "-append", strings.Join(words, " "),
 		"-serial", "file:"+quote(r.path("console.txt")),
+		"-qmp", "unix:"+quote(r.path(monitorSocket))+",server=on,wait=off",
 		"-device", "isa-debug-exit,iobase=0xf4,iosize=0x04",
 		"-device", "virtio-serial-pci,id=host,addr=1e.0,disable-legacy=on,max_ports=4")
 	for i, p := range r.ports() {

@@ -199,17 +199,30 @@ func (c *connection) serveQuestions(conn net.Conn) error {
 			return err
 		}
 		n, question, ok := proto.Number(p)
-		if k != proto.Ask || !ok {
+		if k != proto.Ask && k != proto.Monitor || !ok {
 			return fmt.Errorf("a frame %q of %d bytes, which is no question", k, len(p))
 		}
-		kind, text := proto.Answer, ""
-		if c.run.spec.Answer == nil {
-			kind, text = proto.Refusal, "nobody answers questions: set Machine.Answer"
-		} else if text = c.run.spec.Answer(question); len(text) > proto.MaxPayload-8 {
-			kind, text = proto.Refusal, fmt.Sprintf("the answer has %d bytes, too many", len(text))
+		kind := proto.Answer
+		text, err := c.answer(k, question)
+		if err == nil && len(text) > proto.MaxPayload-8 {
+			err = fmt.Errorf("the answer has %d bytes, too many", len(text))
+		}
+		if err != nil {
+			kind, text = proto.Refusal, err.Error()
 		}
 		if err := proto.Write(conn, kind, proto.Numbered(n, text)); err != nil {
 			return err
 		}
 	}
+}
+
+// answer answers a question, or has the machine's monitor do so.
+func (c *connection) answer(k proto.Kind, question string) (string, error) {
+	if k == proto.Monitor {
+		return c.run.monitor(question)
+	}
+	if c.run.spec.Answer == nil {
+		return "", errors.New("nobody answers questions: set Machine.Answer")
+	}
+	return c.run.spec.Answer(question), nil
 }
