@@ -3,16 +3,14 @@
 //
 //	testrun -skips test/skips.txt -complete . -save plain.json ./...    one run; other arguments go to go test
 //	testrun -C tools ./...                                              in another module
-//	testrun -fuzz 10s ./...                                             every fuzz target, one after the other
+//	testrun -fuzz 10s ./...                                             every fuzz target, as many at a time as there are processors
 //	testrun -sum -failed "vet" plain.json race.json                     adds saved runs up, and stages that failed without one
 //
 // The last line of -sum is `N passed, N failed, N skipped`. The exit status is 1 when something failed.
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -142,92 +140,6 @@ func goTest(ctx context.Context, r *testjson.Report, dir string, args []string) 
 		r.Problem("go test %s: %v", strings.Join(args, " "), err)
 	}
 	return nil
-}
-
-// target is one fuzz target.
-type target struct{ pkg, name string }
-
-func fuzzAll(ctx context.Context, w io.Writer, r *testjson.Report, o options, args []string) error {
-	targets, err := fuzzTargets(r, o.dir, args)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "%d fuzz targets, %s each\n", len(targets), o.fuzz)
-	for _, t := range targets {
-		fmt.Fprintln(w, "fuzz", t.pkg, t.name)
-		if err := fuzzOne(ctx, w, r, o, t); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// fuzzTries bounds how often a fuzz run that was cut off by its own deadline is run.
-const fuzzTries = 3
-
-// fuzzOne fuzzes one target. A run that fails with nothing but the deadline of -fuzztime has found no bad input: before Go 1.27
-// the go command now and then takes its own deadline for a failure (golang.org/issue/75804), so such a run is run again.
-func fuzzOne(ctx context.Context, w io.Writer, r *testjson.Report, o options, t target) error {
-	args := []string{"-run=^$", "-fuzz=^" + t.name + "$", "-fuzztime=" + o.fuzz, "-fuzzminimizetime=10x", t.pkg}
-	for try := 1; ; try++ {
-		var out bytes.Buffer
-		one := testjson.NewReport(&out)
-		if err := goTest(ctx, one, o.dir, args); err != nil {
-			return err
-		}
-		if try < fuzzTries && one.Failed() && onlyDeadline(out.String()) {
-			fmt.Fprintln(w, "  the end of the time was reported as a failure; again")
-			continue
-		}
-		r.Merge(one)
-		_, err := out.WriteTo(w)
-		return err
-	}
-}
-
-// onlyDeadline says whether the output of a failed fuzz run names the deadline and no input.
-func onlyDeadline(out string) bool {
-	return strings.Contains(out, "context deadline exceeded") && !strings.Contains(out, "Failing input written to") &&
-		!strings.Contains(out, "panic:")
-}
-
-// fuzzTargets asks go test for the fuzz targets of some packages. A package that does not build is a problem of the report, and
-// the others are fuzzed.
-func fuzzTargets(r *testjson.Report, dir string, args []string) ([]target, error) {
-	cmd := exec.Command("go", append([]string{"test", "-json", "-list", "^Fuzz"}, args...)...)
-	cmd.Dir = dir
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		return nil, fmt.Errorf("go test -list: %w", err)
-	}
-	targets, broken := listed(out)
-	for _, pkg := range broken {
-		r.Problem("%s does not build, so its fuzz targets did not run", pkg)
-	}
-	if err != nil && len(broken) == 0 {
-		r.Problem("go test -list %s: %v", strings.Join(args, " "), err)
-	}
-	return targets, nil
-}
-
-// listed picks the names, and the packages that failed, out of the events of go test -json -list.
-func listed(events []byte) (targets []target, broken []string) {
-	for line := range bytes.Lines(events) {
-		var e testjson.Event
-		if json.Unmarshal(line, &e) != nil {
-			continue
-		}
-		name := strings.TrimSpace(e.Output)
-		switch {
-		case e.Action == "fail" && e.Test == "":
-			broken = append(broken, e.Package)
-		case e.Action == "output" && strings.HasPrefix(name, "Fuzz") && !strings.ContainsAny(name, " \t"):
-			targets = append(targets, target{e.Package, name})
-		}
-	}
-	return targets, broken
 }
 
 func readSkips(file string) (testjson.Skips, error) {
