@@ -84,8 +84,17 @@ func (n *Namespace) Close() {
 
 // AddTAP makes a TAP interface that stays when nobody has it open, gives it a hardware address and an MTU, and brings it up.
 func (n *Namespace) AddTAP(name string, mac net.HardwareAddr, mtu int) error {
+	return n.addTAP(name, 0, mac, mtu)
+}
+
+// AddMultiQueueTAP makes a TAP interface that is opened once for each of several queues.
+func (n *Namespace) AddMultiQueueTAP(name string, mac net.HardwareAddr, mtu int) error {
+	return n.addTAP(name, unix.IFF_MULTI_QUEUE, mac, mtu)
+}
+
+func (n *Namespace) addTAP(name string, more uint16, mac net.HardwareAddr, mtu int) error {
 	return n.Do(func() error {
-		if err := makeTAP(name); err != nil {
+		if err := makeTAP(name, more); err != nil {
 			return fmt.Errorf("TAP interface %s: %w", name, err)
 		}
 		if err := change(name, unix.SIOCSIFHWADDR, func(r *ifreq) {
@@ -103,7 +112,7 @@ func (n *Namespace) AddTAP(name string, mac net.HardwareAddr, mtu int) error {
 	})
 }
 
-func makeTAP(name string) error {
+func makeTAP(name string, more uint16) error {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("/dev/net/tun: %w", err)
@@ -113,7 +122,7 @@ func makeTAP(name string) error {
 	if err != nil {
 		return err
 	}
-	r.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+	r.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | more)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, r); err != nil {
 		return err
 	}

@@ -29,7 +29,16 @@ type Socket struct {
 
 // Packets opens a socket on an interface for whole frames, from the destination address on, without FCS. It receives what comes
 // from the wire, not what is sent; a VLAN tag is where it was on the wire.
-func (n *Namespace) Packets(name string) (*Socket, error) {
+func (n *Namespace) Packets(name string) (*Socket, error) { return n.packets(name, false) }
+
+// VNetHeaderLen is the length of the header in front of each frame of PacketsWithHeader, bytes.
+const VNetHeaderLen = 10
+
+// PacketsWithHeader opens a socket like Packets, but with a header in front of each frame, both ways, that says what is left to be
+// done to it: its checksum, its segments (struct virtio_net_hdr; packet(7), PACKET_VNET_HDR).
+func (n *Namespace) PacketsWithHeader(name string) (*Socket, error) { return n.packets(name, true) }
+
+func (n *Namespace) packets(name string, header bool) (*Socket, error) {
 	const all = unix.ETH_P_ALL&0xff<<8 | unix.ETH_P_ALL>>8 // in network byte order
 	var fd int
 	err := n.Do(func() (err error) {
@@ -46,6 +55,7 @@ func (n *Namespace) Packets(name string) (*Socket, error) {
 			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20),
 			// For a moment after an interface has got its carrier, its queue swallows what is sent.
 			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1),
+			withHeader(fd, header),
 			unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: nic.Index}),
 		)
 		if err != nil {
@@ -56,7 +66,18 @@ func (n *Namespace) Packets(name string) (*Socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("a packet socket on %s: %w", name, err)
 	}
+	if header {
+		return newSocket(fd, "packets of "+name, frameWithHeader)
+	}
 	return newSocket(fd, "packets of "+name, frame)
+}
+
+func withHeader(fd int, on bool) error {
+	const packetVNetHdr = 15 // PACKET_VNET_HDR of linux/if_packet.h
+	if !on {
+		return nil
+	}
+	return unix.SetsockoptInt(fd, unix.SOL_PACKET, packetVNetHdr, 1)
 }
 
 // Echoes opens a socket for ICMP messages from and to an IPv4 address.
@@ -87,7 +108,7 @@ func newSocket(fd int, name string, read func(int, []byte) ([]byte, error)) (*So
 
 // collect receives until the socket is closed.
 func (s *Socket) collect() {
-	buf := make([]byte, 64<<10)
+	buf := make([]byte, 128<<10) // an IPv6 packet of 64 KiB has headers besides
 	for {
 		var got []byte
 		var err error
@@ -155,7 +176,12 @@ func (s *Socket) Send(b []byte) error {
 func (s *Socket) Close() error { return s.file.Close() }
 
 // frame receives a frame, and puts the VLAN tag back that the kernel has taken out (packet(7), PACKET_AUXDATA).
-func frame(fd int, buf []byte) ([]byte, error) {
+func frame(fd int, buf []byte) ([]byte, error) { return receive(fd, buf, 0) }
+
+// frameWithHeader receives a frame and the header in front of it.
+func frameWithHeader(fd int, buf []byte) ([]byte, error) { return receive(fd, buf, VNetHeaderLen) }
+
+func receive(fd int, buf []byte, header int) ([]byte, error) {
 	control := make([]byte, unix.CmsgSpace(int(unsafe.Sizeof(unix.TpacketAuxdata{}))))
 	n, nc, _, _, err := unix.Recvmsg(fd, buf, control, 0)
 	if err != nil {
@@ -175,15 +201,15 @@ func frame(fd int, buf []byte) ([]byte, error) {
 			if aux.Status&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
 				tpid = aux.Vlan_tpid
 			}
-			return tagged(buf[:n], tpid, aux.Vlan_tci), nil
+			return tagged(buf[:n], header, tpid, aux.Vlan_tci), nil
 		}
 	}
 	return append([]byte(nil), buf[:n]...), nil
 }
 
-// tagged is a frame with a VLAN tag after its addresses.
-func tagged(b []byte, tpid, tci uint16) []byte {
-	const addresses = 12
+// tagged is a frame, behind a header, with a VLAN tag after its addresses.
+func tagged(b []byte, header int, tpid, tci uint16) []byte {
+	addresses := header + 12
 	if len(b) < addresses {
 		return append([]byte(nil), b...)
 	}
