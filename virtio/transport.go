@@ -80,3 +80,11 @@ type Doorbell interface {
 	// available in bits 0 … 14, the wrap counter in bit 15; of a split ring the whole available index.
 	Ring(position uint16)
 }
+
+// PairSetter is what a Transport implements whose device has no control queue and can serve several queue pairs all the same
+// (vhost-user, which enables rings one by one). Its Features have spec.FeatureMQ, which is then taken without
+// spec.FeatureCtrlVQ, and its configuration says how many pairs there are.
+type PairSetter interface {
+	// SetPairs has the device use the first pairs of queues. It comes after spec.StatusDriverOK, with all of them enabled.
+	SetPairs(ctx context.Context, pairs int) error
+}
