@@ -1,16 +1,17 @@
 // Package pci is how a driver sees a PCI function: its configuration space, its memory-mapped registers and its
 // interrupts.
 //
-// This is the seam: [Function] and [BAR] are what drivers are written against, whatever stands behind them, a real card or
-// a software one. [MapBAR] serves registers that lie in memory.
+// This is the seam: [Function] and [BAR], or [NarrowBAR], are what drivers are written against, whatever stands behind them, a
+// real card or a software one. [MapBAR] serves registers that lie in memory.
 //
 // A [Host] lists the functions of a machine, says who uses them, and binds them to the driver that hands them out. An [Opener]
 // then opens them:
 //
 //	by VFIO      the IOMMU keeps the device to what the vtop.Space maps; interrupts are eventfds
 //	             (Documentation/driver-api/vfio.rst, include/uapi/linux/vfio.h in the kernel)
-//	by sysfs     where there is no IOMMU: resource0 is mapped, a timer stands in for interrupts, and a guardian process
-//	             ends the device's DMA should this one die (package guardian), as with VFIO without an IOMMU
+//	by sysfs     where there is no IOMMU: the resource files are mapped, or read and written where they are ports; a timer stands
+//	             in for interrupts, and a guardian process ends the device's DMA should this one die (package guardian), as
+//	             with VFIO without an IOMMU
 //
 // Registers may go away at any time, with the card. They read as all ones then, and [GoneNotifier] tells: see [GuardedBAR].
 package pci
@@ -28,6 +29,17 @@ type BAR interface {
 	Size() int
 	Read32(off uint32) uint32
 	Write32(off uint32, v uint32)
+}
+
+// NarrowBAR is a BAR whose registers can be accessed with 8 and 16 bits too, and each access has just the width that is asked
+// for: virtio's registers want that. Offsets of 16-bit accesses are even. What an Opener opens has these; software cards whose
+// datasheet knows 32 bits only do not.
+type NarrowBAR interface {
+	BAR
+	Read8(off uint32) uint8
+	Read16(off uint32) uint16
+	Write8(off uint32, v uint8)
+	Write16(off uint32, v uint16)
 }
 
 // Function is one PCI function.
@@ -58,7 +70,10 @@ const (
 	ConfigDevice  = 0x02
 	ConfigCommand = 0x04
 	ConfigClass   = 0x08 // revision, and the class in the upper 3 bytes
+	ConfigBAR     = 0x10 // BAR 0; the others follow, 4 bytes each
+	ConfigBARIO   = 1    // bit 0 of a BAR: it is in I/O space
 
+	CommandIO        = 1 << 0
 	CommandMemory    = 1 << 1
 	CommandBusMaster = 1 << 2
 )
@@ -87,6 +102,23 @@ func SetBusMaster(f Function, on bool) error {
 	return nil
 }
 
+// enableDecoding has the function answer to accesses of BAR n, in memory or in I/O space: who does not has no registers.
+func enableDecoding(f Function, n int) error {
+	bar, err := f.ReadConfig(ConfigBAR+4*n, 4)
+	if err != nil {
+		return err
+	}
+	bit := uint32(CommandMemory)
+	if bar&ConfigBARIO != 0 {
+		bit = CommandIO
+	}
+	v, err := f.ReadConfig(ConfigCommand, 2)
+	if err != nil || v&bit != 0 {
+		return err
+	}
+	return f.WriteConfig(ConfigCommand, 2, v|bit)
+}
+
 // MappedBAR is a BAR in this process's memory.
 type MappedBAR struct{ words []uint32 }
 
@@ -107,3 +139,26 @@ func (b *MappedBAR) Read32(off uint32) uint32 { return atomic.LoadUint32(&b.word
 // Write32 is one plain aligned store, ordered after every store before it. It is not atomic.StoreUint32: on amd64 that is
 // a locked exchange, and on an uncached register a read over the bus.
 func (b *MappedBAR) Write32(off uint32, v uint32) { store32(&b.words[off/4], v) }
+
+// Read16 implements NarrowBAR. Narrow accesses are ordered as those of 32 bits are.
+func (b *MappedBAR) Read16(off uint32) uint16 { return load16(b.half(off)) }
+
+// Read8 implements NarrowBAR.
+func (b *MappedBAR) Read8(off uint32) uint8 { return load8(b.byte(off)) }
+
+// Write16 implements NarrowBAR.
+func (b *MappedBAR) Write16(off uint32, v uint16) { store16(b.half(off), v) }
+
+// Write8 implements NarrowBAR.
+func (b *MappedBAR) Write8(off uint32, v uint8) { store8(b.byte(off), v) }
+
+func (b *MappedBAR) byte(off uint32) *uint8 {
+	return (*uint8)(unsafe.Add(unsafe.Pointer(&b.words[off/4]), off%4))
+}
+
+func (b *MappedBAR) half(off uint32) *uint16 {
+	if off%2 != 0 {
+		panic(fmt.Sprintf("16-bit register at %#x", off)) // impossible: NarrowBAR says that offsets are even
+	}
+	return (*uint16)(unsafe.Pointer(b.byte(off)))
+}

@@ -71,6 +71,7 @@ type FakeBAR struct {
 	NoMmap  error  // what mmap says although the flags allow it
 	Caps    []byte // the capabilities that follow the region's structure
 	Mapped  []string
+	Sizes   []string // of accesses by system call: "r2", "w4"
 	file    *os.File
 	removed bool
 }
@@ -532,9 +533,11 @@ func (k *FakeKernel) access(fd int, p []byte, off int64, write bool) (int, error
 		return copy(p, config), nil
 	}
 	b, err := k.backing(fd, off)
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, err
+	}
+	b.Sizes = append(b.Sizes, map[bool]string{false: "r", true: "w"}[write]+strconv.Itoa(len(p)))
+	switch {
 	case b.removed:
 		return 0, unix.EIO
 	case write:

@@ -44,19 +44,38 @@ func (b *GuardedBAR) Size() int { return b.size }
 
 // Read32 is one aligned load; all ones when the memory has gone.
 func (b *GuardedBAR) Read32(off uint32) (v uint32) {
+	v = math.MaxUint32 // stays, should the access fault
 	regs := b.regs.Load()
 	if regs == nil {
-		return allOnes
+		return v
 	}
-	old := debug.SetPanicOnFault(true)
-	defer func() {
-		debug.SetPanicOnFault(old)
-		if p := recover(); p != nil {
-			b.fault(off, p)
-			v = allOnes
-		}
-	}()
-	return regs.Read32(off)
+	defer b.catch(off, debug.SetPanicOnFault(true))
+	v = regs.Read32(off)
+	return v
+}
+
+// Read16 implements NarrowBAR.
+func (b *GuardedBAR) Read16(off uint32) (v uint16) {
+	v = math.MaxUint16 // stays, should the access fault
+	regs := b.regs.Load()
+	if regs == nil {
+		return v
+	}
+	defer b.catch(off, debug.SetPanicOnFault(true))
+	v = regs.Read16(off)
+	return v
+}
+
+// Read8 implements NarrowBAR.
+func (b *GuardedBAR) Read8(off uint32) (v uint8) {
+	v = math.MaxUint8 // stays, should the access fault
+	regs := b.regs.Load()
+	if regs == nil {
+		return v
+	}
+	defer b.catch(off, debug.SetPanicOnFault(true))
+	v = regs.Read8(off)
+	return v
 }
 
 // Write32 is one plain aligned store, ordered after every store before it, or nothing when the memory has gone.
@@ -65,14 +84,36 @@ func (b *GuardedBAR) Write32(off uint32, v uint32) {
 	if regs == nil {
 		return
 	}
-	old := debug.SetPanicOnFault(true)
-	defer func() {
-		debug.SetPanicOnFault(old)
-		if p := recover(); p != nil {
-			b.fault(off, p)
-		}
-	}()
+	defer b.catch(off, debug.SetPanicOnFault(true))
 	regs.Write32(off, v)
+}
+
+// Write16 implements NarrowBAR.
+func (b *GuardedBAR) Write16(off uint32, v uint16) {
+	regs := b.regs.Load()
+	if regs == nil {
+		return
+	}
+	defer b.catch(off, debug.SetPanicOnFault(true))
+	regs.Write16(off, v)
+}
+
+// Write8 implements NarrowBAR.
+func (b *GuardedBAR) Write8(off uint32, v uint8) {
+	regs := b.regs.Load()
+	if regs == nil {
+		return
+	}
+	defer b.catch(off, debug.SetPanicOnFault(true))
+	regs.Write8(off, v)
+}
+
+// catch is deferred around an access; it ends a panic that comes from a fault of the memory.
+func (b *GuardedBAR) catch(off uint32, old bool) {
+	debug.SetPanicOnFault(old)
+	if p := recover(); p != nil {
+		b.fault(off, p)
+	}
 }
 
 // fault tells a fault of the memory, which carries an address, from an offset that lies outside the window, which is the

@@ -4,28 +4,33 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"unsafe"
 )
 
 // regionBAR is a BAR of a function whose registers the kernel gives out as part of a file: areas of it are mapped, the rest
 // is reached by reading and writing the file, which takes a system call each.
 type regionBAR struct {
-	sys    kernel
-	fd     int
-	off    int64 // of the BAR in the file
-	size   int
-	name   string
-	lost   func(error)
-	closed atomic.Bool
+	sys  kernel
+	fd   int
+	off  int64 // of the BAR in the file
+	size int
+	name string
+	lost func(error)
+
+	mu      sync.Mutex // held while a register is accessed by system call
+	closed  bool
+	scratch [4]byte // what such an access reads or writes: a doorbell allocates nothing
 
 	window unsafe.Pointer // size bytes of which areas are mapped; nil: none
 	areas  []area
 	regs   *GuardedBAR // over the window
 }
 
+var errBARClosed = errors.New("the function is closed")
+
 // view is what a driver gets: without a detour when all of the BAR is mapped.
-func (b *regionBAR) view() BAR {
+func (b *regionBAR) view() NarrowBAR {
 	if len(b.areas) == 1 && b.areas[0].size == uint64(b.size) {
 		return b.regs
 	}
@@ -50,7 +55,9 @@ func (b *regionBAR) mmap(areas []area) error {
 }
 
 func (b *regionBAR) unmap() error {
-	b.closed.Store(true)
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
 	if b.window == nil {
 		return nil
 	}
@@ -63,9 +70,10 @@ func (b *regionBAR) unmap() error {
 // Size is the length of the window in bytes.
 func (b *regionBAR) Size() int { return b.size }
 
-func (b *regionBAR) mapped(off uint32) bool {
+// mapped says whether the register of size bytes at off lies in an area that is mapped.
+func (b *regionBAR) mapped(off uint32, size uint64) bool {
 	for _, a := range b.areas {
-		if uint64(off) >= a.off && uint64(off)+4 <= a.off+a.size {
+		if uint64(off) >= a.off && uint64(off)+size <= a.off+a.size {
 			return true
 		}
 	}
@@ -74,40 +82,101 @@ func (b *regionBAR) mapped(off uint32) bool {
 
 // Read32 implements BAR.
 func (b *regionBAR) Read32(off uint32) uint32 {
-	if b.mapped(off) {
+	if b.mapped(off, 4) {
 		return b.regs.Read32(off)
 	}
-	var v [4]byte
-	if !b.access(off, v[:], b.sys.pread) {
-		return allOnes
+	return b.load(off, 4)
+}
+
+// Read16 implements NarrowBAR.
+func (b *regionBAR) Read16(off uint32) uint16 {
+	if b.mapped(off, 2) {
+		return b.regs.Read16(off)
 	}
-	return binary.LittleEndian.Uint32(v[:])
+	return uint16(b.load(off, 2))
+}
+
+// Read8 implements NarrowBAR.
+func (b *regionBAR) Read8(off uint32) uint8 {
+	if b.mapped(off, 1) {
+		return b.regs.Read8(off)
+	}
+	return uint8(b.load(off, 1))
 }
 
 // Write32 implements BAR.
 func (b *regionBAR) Write32(off uint32, v uint32) {
-	if b.mapped(off) {
+	if b.mapped(off, 4) {
 		b.regs.Write32(off, v)
 		return
 	}
-	var w [4]byte
-	binary.LittleEndian.PutUint32(w[:], v)
-	b.access(off, w[:], b.sys.pwrite)
+	b.store(off, 4, v)
 }
 
-// access reads or writes a register by system call; false when there is none any more.
-func (b *regionBAR) access(off uint32, v []byte, do func(int, []byte, int64) (int, error)) bool {
-	if b.closed.Load() {
-		return false
+// Write16 implements NarrowBAR.
+func (b *regionBAR) Write16(off uint32, v uint16) {
+	if b.mapped(off, 2) {
+		b.regs.Write16(off, v)
+		return
 	}
-	if uint64(off)+4 > uint64(b.size) || off%4 != 0 {
-		panic(fmt.Sprintf("%s: register %#x of %#x", b.name, off, b.size)) // impossible: BAR says that offsets lie within
+	b.store(off, 2, uint32(v))
+}
+
+// Write8 implements NarrowBAR.
+func (b *regionBAR) Write8(off uint32, v uint8) {
+	if b.mapped(off, 1) {
+		b.regs.Write8(off, v)
+		return
 	}
-	if err := transfer(do, b.fd, v, b.off+int64(off)); err != nil {
+	b.store(off, 1, uint32(v))
+}
+
+// load reads a register of size bytes by system call; all ones when there is none any more.
+func (b *regionBAR) load(off uint32, size int) uint32 {
+	b.check(off, size)
+	b.mu.Lock()
+	clear(b.scratch[:])
+	err := b.access(off, size, b.sys.pread)
+	v := binary.LittleEndian.Uint32(b.scratch[:])
+	b.mu.Unlock()
+	if err != nil {
+		b.failed(off, err)
+		return allOnes
+	}
+	return v
+}
+
+// store writes a register of size bytes by system call.
+func (b *regionBAR) store(off uint32, size int, v uint32) {
+	b.check(off, size)
+	b.mu.Lock()
+	binary.LittleEndian.PutUint32(b.scratch[:], v)
+	err := b.access(off, size, b.sys.pwrite)
+	b.mu.Unlock()
+	if err != nil {
+		b.failed(off, err)
+	}
+}
+
+func (b *regionBAR) check(off uint32, size int) {
+	if uint64(off)+uint64(size) > uint64(b.size) || off%uint32(size) != 0 {
+		panic(fmt.Sprintf("%s: %d bytes at register %#x of %#x", b.name, size, off, b.size)) // impossible: BAR says that offsets lie within and are aligned
+	}
+}
+
+// access moves size bytes between scratch and the register at off. The caller holds mu.
+func (b *regionBAR) access(off uint32, size int, do func(int, []byte, int64) (int, error)) error {
+	if b.closed {
+		return errBARClosed
+	}
+	return transfer(do, b.fd, b.scratch[:size], b.off+int64(off))
+}
+
+// failed tells that an access did not reach its register, which after Close is no wonder.
+func (b *regionBAR) failed(off uint32, err error) {
+	if err != errBARClosed {
 		b.lost(fmt.Errorf("%s: access to register %#x: %w: %w", b.name, off, err, ErrGone))
-		return false
 	}
-	return true
 }
 
 // cutHole is a region of size bytes without the pages that hold any of hole.

@@ -230,20 +230,38 @@ func (f *sysfsFunction) mapBAR(n int) (*regionBAR, error) {
 	if n < len(f.device.Resources) {
 		r = f.device.Resources[n]
 	}
-	page := uint64(unix.Getpagesize())
-	if r.Flags&ResourceMemory == 0 || r.Size()%page != 0 || r.Size() == 0 || r.Size() > maxBAR {
-		return nil, fmt.Errorf("it has %d bytes, flags %#x: no registers that can be mapped (an I/O or a missing BAR?)", r.Size(), r.Flags)
+	if r.Flags&(ResourceMemory|ResourceIO) == 0 || r.Size() == 0 || r.Size() > maxBAR || r.Size()%4 != 0 {
+		return nil, fmt.Errorf("it has %d bytes, flags %#x: no registers (a missing BAR, or the upper half of one?)", r.Size(), r.Flags)
+	}
+	if page := uint64(unix.Getpagesize()); r.Flags&ResourceMemory != 0 && r.Size()%page != 0 {
+		return nil, fmt.Errorf("it has %d bytes, less than a page, which sysfs does not map: bind the device to vfio-pci, which reads and writes it", r.Size())
 	}
 	fd, err := f.sys.open(f.dir + "/resource" + strconv.Itoa(n))
 	if err != nil {
 		return nil, needRoot(err)
 	}
 	b := &regionBAR{sys: f.sys, fd: fd, size: int(r.Size()), name: f.Name(), lost: f.gone}
-	if err := b.mmap([]area{{0, r.Size()}}); err != nil {
-		return nil, errors.Join(fmt.Errorf("map it: %w (does the kernel forbid it? see lockdown(7))", err), f.sys.close(fd))
+	if r.Flags&ResourceMemory != 0 {
+		if err = b.mmap([]area{{0, r.Size()}}); err != nil {
+			err = fmt.Errorf("map it: %w (does the kernel forbid it? see lockdown(7))", err)
+		}
+	} else {
+		err = f.enablePorts() // I/O space is read and written
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.sys.close(fd))
 	}
 	f.files = append(f.files, fd)
 	return b, nil
+}
+
+// enablePorts has the function answer in I/O space. The caller holds mu.
+func (f *sysfsFunction) enablePorts() error {
+	v, err := f.config.ReadConfig(ConfigCommand, 2)
+	if err != nil || v&CommandIO != 0 {
+		return err
+	}
+	return f.config.WriteConfig(ConfigCommand, 2, v|CommandIO)
 }
 
 // Close implements Function: no error when bus mastering has been read back off, here or by the guardian, or when the device

@@ -261,8 +261,7 @@ func (f *vfioFunction) BAR(n int) (BAR, error) {
 	case n < 0 || n > 5:
 		return nil, fmt.Errorf("%s: BAR %d: a function has BARs 0 to 5", f.Name(), n)
 	}
-	// A function whose memory decoding is off has no registers; VFIO leaves that to its user.
-	if err := f.enableMemory(); err != nil {
+	if err := enableDecoding(f, n); err != nil {
 		return nil, err
 	}
 	b, err := f.mapBAR(n)
@@ -273,14 +272,6 @@ func (f *vfioFunction) BAR(n int) (BAR, error) {
 	return b.view(), nil
 }
 
-func (f *vfioFunction) enableMemory() error {
-	v, err := f.ReadConfig(ConfigCommand, 2)
-	if err != nil || v&CommandMemory != 0 {
-		return err
-	}
-	return f.WriteConfig(ConfigCommand, 2, v|CommandMemory)
-}
-
 // mapBAR maps what may be mapped of a BAR, and reaches the rest by reads and writes of the device's file. The caller holds barMu.
 func (f *vfioFunction) mapBAR(n int) (*regionBAR, error) {
 	r, sparse, msix, err := f.region(uint32(n))
@@ -289,7 +280,7 @@ func (f *vfioFunction) mapBAR(n int) (*regionBAR, error) {
 	}
 	const both = vfioRegionRead | vfioRegionWrite
 	if r.flags&both != both || r.size < 4 || r.size%4 != 0 || r.size > maxBAR {
-		return nil, fmt.Errorf("it has %d bytes, flags %#x: no registers to read and write (an I/O or a missing BAR?)", r.size, r.flags)
+		return nil, fmt.Errorf("it has %d bytes, flags %#x: no registers to read and write (a missing BAR, or the upper half of one?)", r.size, r.flags)
 	}
 	b := &regionBAR{sys: f.sys, fd: f.fd, off: int64(r.offset), size: int(r.size), name: f.Name(), lost: f.gone}
 	if r.flags&vfioRegionMmap == 0 {
