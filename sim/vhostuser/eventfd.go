@@ -76,9 +76,9 @@ func (k *kick) stop() {
 
 // call tells the front end by its eventfd that there is something for it.
 type call struct {
-	fd int // the file's: a plain descriptor, so that a call allocates nothing
-	// file keeps the descriptor open and closes it.
+	mu   sync.Mutex
 	file *os.File
+	fd   int // the file's, −1 once it is closed: its number may be somebody else's then
 }
 
 func newCall(fd int) (*call, error) {
@@ -92,7 +92,19 @@ func newCall(fd int) (*call, error) {
 // one is what is written to an eventfd, in the byte order of the machine.
 var one = binary.NativeEndian.AppendUint64(nil, 1)
 
-// send adds one to the counter. A counter that is full has been rung already.
-func (c *call) send() { _, _ = unix.Write(c.fd, one) }
+// send adds one to the counter. A counter that is full has been rung already. It may be called after close, by who was told to
+// call it before.
+func (c *call) send() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fd >= 0 {
+		_, _ = unix.Write(c.fd, one)
+	}
+}
 
-func (c *call) close() { _ = c.file.Close() }
+func (c *call) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fd = -1
+	_ = c.file.Close()
+}

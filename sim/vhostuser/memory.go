@@ -10,32 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bare.wire/sim"
+	"bare.wire/virtio/spec/vhost"
 )
 
 const (
 	// maxTable is the most regions of a SET_MEM_TABLE (the protocol's own limit).
-	maxTable = 8
+	maxTable = vhost.MaxRegions
 	// maxSlots is the most regions that ADD_MEM_REG may add up to; the front end is told by GET_MAX_MEM_SLOTS.
 	maxSlots = 32
 	// maxMapped bounds what a front end may have mapped here, bytes: a sparse file can be of any size.
 	maxMapped = 1 << 40
 )
 
-// Region is a piece of the front end's memory, as it describes it. Lengths in bytes.
-type Region struct {
-	Guest  uint64 // address that descriptors use
-	Size   uint64
-	User   uint64 // address in the front end's process: rings are told by it
-	Offset uint64 // of the first byte in the file
+// describe is a region in words, as errors have it.
+func describe(r vhost.Region) string {
+	return fmt.Sprintf("region of %#x bytes at guest address %#x, user address %#x, offset %#x", r.Size, r.Addr, r.UserAddr, r.Offset)
 }
 
-func (r Region) String() string {
-	return fmt.Sprintf("region of %#x bytes at guest address %#x, user address %#x, offset %#x", r.Size, r.Guest, r.User, r.Offset)
-}
-
-// mapping is a Region that is mapped.
+// mapping is a region that is mapped. Its Addr is what descriptors use, its UserAddr what rings are told by.
 type mapping struct {
-	Region
+	vhost.Region
 	b     []byte // Size bytes
 	whole []byte // what was mapped: b, and what its pages bring along
 }
@@ -52,7 +46,7 @@ var _ sim.Memory = (*Memory)(nil)
 // Bytes implements sim.Memory.
 func (m *Memory) Bytes(bus uint64, n int) ([]byte, error) {
 	for _, r := range m.table {
-		if off := bus - r.Guest; bus >= r.Guest && off < r.Size {
+		if off := bus - r.Addr; bus >= r.Addr && off < r.Size {
 			end := off + min(uint64(max(n, 1)), r.Size-off)
 			return r.b[off:end:end], nil
 		}
@@ -67,11 +61,11 @@ func (m *Memory) Faults() uint64 { return m.faults.Load() }
 // guest translates an address of the front end's process into a guest address; n bytes from it on lie in one region.
 func (m *Memory) guest(user uint64, n uint64) (uint64, error) {
 	for _, r := range m.table {
-		if off := user - r.User; user >= r.User && off < r.Size {
+		if off := user - r.UserAddr; user >= r.UserAddr && off < r.Size {
 			if n > r.Size-off {
-				return 0, fmt.Errorf("user address %#x: %#x bytes from there on run out of its %v", user, n, r.Region)
+				return 0, fmt.Errorf("user address %#x: %#x bytes from there on run out of its %s", user, n, describe(r.Region))
 			}
-			return r.Guest + off, nil
+			return r.Addr + off, nil
 		}
 	}
 	return 0, fmt.Errorf("user address %#x: in none of the %d regions of the front end's memory", user, len(m.table))
@@ -89,7 +83,7 @@ func (m *Memory) contains(p uintptr) bool {
 
 // set replaces all regions. Old mappings go once the new ones are there; on an error the table is as it was. It keeps no
 // descriptor.
-func (m *Memory) set(regions []Region, fds []int) error {
+func (m *Memory) set(regions []vhost.Region, fds []int) error {
 	if len(regions) != len(fds) {
 		return fmt.Errorf("memory table of %d regions with %d descriptors", len(regions), len(fds))
 	}
@@ -108,9 +102,9 @@ func (m *Memory) set(regions []Region, fds []int) error {
 }
 
 // add maps one region more.
-func (m *Memory) add(r Region, fd int) error {
+func (m *Memory) add(r vhost.Region, fd int) error {
 	if len(m.table) >= maxSlots {
-		return fmt.Errorf("%v: there are %d already, the most that there can be", r, len(m.table))
+		return fmt.Errorf("%s: there are %d already, the most that there can be", describe(r), len(m.table))
 	}
 	if err := m.check(r); err != nil {
 		return err
@@ -124,14 +118,14 @@ func (m *Memory) add(r Region, fd int) error {
 }
 
 // remove takes away the region that has the addresses and the size of r.
-func (m *Memory) remove(r Region) error {
+func (m *Memory) remove(r vhost.Region) error {
 	for i, x := range m.table {
-		if x.Guest == r.Guest && x.User == r.User && x.Size == r.Size {
+		if x.Addr == r.Addr && x.UserAddr == r.UserAddr && x.Size == r.Size {
 			m.table = append(m.table[:i:i], m.table[i+1:]...)
 			return x.unmap()
 		}
 	}
-	return fmt.Errorf("remove a %v: there is none", r)
+	return fmt.Errorf("remove a %s: there is none", describe(r))
 }
 
 // clear takes all away.
@@ -145,24 +139,24 @@ func (m *Memory) clear() error {
 }
 
 // check says what is wrong with r beside the regions that there are.
-func (m *Memory) check(r Region) error {
+func (m *Memory) check(r vhost.Region) error {
 	if r.Size == 0 {
-		return fmt.Errorf("%v: empty", r)
+		return fmt.Errorf("%s: empty", describe(r))
 	}
-	for _, first := range []uint64{r.Guest, r.User, r.Offset} {
+	for _, first := range []uint64{r.Addr, r.UserAddr, r.Offset} {
 		if first > math.MaxUint64-r.Size {
-			return fmt.Errorf("%v: runs over the end of addresses", r)
+			return fmt.Errorf("%s: runs over the end of addresses", describe(r))
 		}
 	}
 	sum := r.Size
 	for _, x := range m.table {
-		if overlap(r.Guest, r.Size, x.Guest, x.Size) || overlap(r.User, r.Size, x.User, x.Size) {
-			return fmt.Errorf("%v: overlaps the %v", r, x.Region)
+		if overlap(r.Addr, r.Size, x.Addr, x.Size) || overlap(r.UserAddr, r.Size, x.UserAddr, x.Size) {
+			return fmt.Errorf("%s: overlaps the %s", describe(r), describe(x.Region))
 		}
 		sum += x.Size // no overflow: each is at most maxMapped
 	}
 	if r.Size > maxMapped || sum > maxMapped {
-		return fmt.Errorf("%v: more than %d GiB of memory in all", r, maxMapped>>30)
+		return fmt.Errorf("%s: more than %d GiB of memory in all", describe(r), maxMapped>>30)
 	}
 	return nil
 }
@@ -171,16 +165,16 @@ func overlap(a, n, b, k uint64) bool { return a < b+k && b < a+n }
 
 // mapRegion maps what r says of the file. The file has to be as long now; one that is cut later makes accesses fault, which a
 // Session turns into its end (see guard).
-func mapRegion(r Region, fd int) (*mapping, error) {
+func mapRegion(r vhost.Region, fd int) (*mapping, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fmt.Errorf("%v: its file: %w", r, err)
+		return nil, fmt.Errorf("%s: its file: %w", describe(r), err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, fmt.Errorf("%v: its descriptor is of mode %#o: want a memfd or a file", r, st.Mode)
+		return nil, fmt.Errorf("%s: its descriptor is of mode %#o: want a memfd or a file", describe(r), st.Mode)
 	}
 	if st.Size < 0 || r.Offset+r.Size > uint64(st.Size) {
-		return nil, fmt.Errorf("%v: its file has %#x bytes", r, st.Size)
+		return nil, fmt.Errorf("%s: its file has %#x bytes", describe(r), st.Size)
 	}
 	// Files on huge pages are mapped by whole pages of theirs.
 	page := uint64(unix.Getpagesize())
@@ -190,7 +184,7 @@ func mapRegion(r Region, fd int) (*mapping, error) {
 	first, end := r.Offset&^(page-1), (r.Offset+r.Size+page-1)&^(page-1)
 	whole, err := unix.Mmap(fd, int64(first), int(end-first), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("map %v: %w", r, err)
+		return nil, fmt.Errorf("map %s: %w", describe(r), err)
 	}
 	skip := r.Offset - first
 	return &mapping{Region: r, b: whole[skip : skip+r.Size : skip+r.Size], whole: whole}, nil
@@ -198,7 +192,7 @@ func mapRegion(r Region, fd int) (*mapping, error) {
 
 func (m *mapping) unmap() error {
 	if err := unix.Munmap(m.whole); err != nil {
-		return fmt.Errorf("unmap %v: %w", m.Region, err)
+		return fmt.Errorf("unmap %s: %w", describe(m.Region), err)
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"bare.wire/virtio/spec/vhost"
 )
 
 const pageLen = 4096
@@ -31,9 +33,9 @@ func TestMemoryIsFoundByItsAddresses(t *testing.T) {
 	var m Memory
 	defer func() { require.NoError(t, m.clear()) }()
 	fd := memfd(t, 8*pageLen)
-	require.NoError(t, m.set([]Region{
-		{Guest: 0x10000, Size: 2 * pageLen, User: 0x7f0000000000, Offset: 2 * pageLen},
-		{Guest: 0x20000, Size: pageLen + 100, User: 0x7f0000100000, Offset: 4*pageLen + 10},
+	require.NoError(t, m.set([]vhost.Region{
+		{Addr: 0x10000, Size: 2 * pageLen, UserAddr: 0x7f0000000000, Offset: 2 * pageLen},
+		{Addr: 0x20000, Size: pageLen + 100, UserAddr: 0x7f0000100000, Offset: 4*pageLen + 10},
 	}, []int{fd, fd}))
 	b, err := m.Bytes(0x11000, 100)
 	require.NoError(t, err)
@@ -72,28 +74,28 @@ func TestHostileTablesAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	defer readOnly.Close()
 	require.NoError(t, os.Truncate(readOnly.Name(), pageLen))
-	ok := Region{Guest: 0, Size: pageLen, User: 0}
+	ok := vhost.Region{Addr: 0, Size: pageLen, UserAddr: 0}
 	for _, c := range []struct {
-		regions []Region
+		regions []vhost.Region
 		fds     []int
 		want    string
 	}{
-		{[]Region{{Guest: 0, Size: 0}}, []int{fd}, "empty"},
-		{[]Region{{Guest: math.MaxUint64, Size: 2}}, []int{fd}, "over the end"},
-		{[]Region{{User: math.MaxUint64, Size: 2}}, []int{fd}, "over the end"},
-		{[]Region{{Offset: math.MaxUint64, Size: 2}}, []int{fd}, "over the end"},
-		{[]Region{{Size: math.MaxUint64}}, []int{fd}, "GiB"},
-		{[]Region{{Size: 5 * pageLen}}, []int{fd}, "its file has"},
-		{[]Region{{Size: pageLen, Offset: 3*pageLen + 1}}, []int{fd}, "its file has"},
-		{[]Region{{Size: maxMapped + 1}}, []int{sparse}, "GiB"},
-		{[]Region{{Size: maxMapped}, {Guest: 1 << 50, User: 1 << 50, Size: pageLen}}, []int{sparse, fd}, "GiB"},
-		{[]Region{{Size: pageLen}}, []int{pipe[0]}, "of mode"},
-		{[]Region{{Size: pageLen}}, []int{-1}, "its file"},
-		{[]Region{{Size: pageLen}}, []int{int(readOnly.Fd())}, "permission denied"},
-		{[]Region{ok, {Guest: pageLen - 1, User: 1 << 20, Size: pageLen}}, []int{fd, fd}, "overlaps"},
-		{[]Region{ok, {Guest: 1 << 20, User: pageLen - 1, Size: pageLen}}, []int{fd, fd}, "overlaps"},
-		{[]Region{ok}, nil, "0 descriptors"},
-		{make([]Region, 9), make([]int, 9), "at most 8"},
+		{[]vhost.Region{{Addr: 0, Size: 0}}, []int{fd}, "empty"},
+		{[]vhost.Region{{Addr: math.MaxUint64, Size: 2}}, []int{fd}, "over the end"},
+		{[]vhost.Region{{UserAddr: math.MaxUint64, Size: 2}}, []int{fd}, "over the end"},
+		{[]vhost.Region{{Offset: math.MaxUint64, Size: 2}}, []int{fd}, "over the end"},
+		{[]vhost.Region{{Size: math.MaxUint64}}, []int{fd}, "GiB"},
+		{[]vhost.Region{{Size: 5 * pageLen}}, []int{fd}, "its file has"},
+		{[]vhost.Region{{Size: pageLen, Offset: 3*pageLen + 1}}, []int{fd}, "its file has"},
+		{[]vhost.Region{{Size: maxMapped + 1}}, []int{sparse}, "GiB"},
+		{[]vhost.Region{{Size: maxMapped}, {Addr: 1 << 50, UserAddr: 1 << 50, Size: pageLen}}, []int{sparse, fd}, "GiB"},
+		{[]vhost.Region{{Size: pageLen}}, []int{pipe[0]}, "of mode"},
+		{[]vhost.Region{{Size: pageLen}}, []int{-1}, "its file"},
+		{[]vhost.Region{{Size: pageLen}}, []int{int(readOnly.Fd())}, "permission denied"},
+		{[]vhost.Region{ok, {Addr: pageLen - 1, UserAddr: 1 << 20, Size: pageLen}}, []int{fd, fd}, "overlaps"},
+		{[]vhost.Region{ok, {Addr: 1 << 20, UserAddr: pageLen - 1, Size: pageLen}}, []int{fd, fd}, "overlaps"},
+		{[]vhost.Region{ok}, nil, "0 descriptors"},
+		{make([]vhost.Region, 9), make([]int, 9), "at most 8"},
 	} {
 		var m Memory
 		require.ErrorContains(t, m.set(c.regions, c.fds), c.want, "%v", c.regions)
@@ -104,7 +106,9 @@ func TestHostileTablesAreRefused(t *testing.T) {
 func TestRegionsComeAndGo(t *testing.T) {
 	var m Memory
 	fd := memfd(t, 4*pageLen)
-	r := func(i uint64) Region { return Region{Guest: i << 20, Size: pageLen, User: i << 30, Offset: pageLen} }
+	r := func(i uint64) vhost.Region {
+		return vhost.Region{Addr: i << 20, Size: pageLen, UserAddr: i << 30, Offset: pageLen}
+	}
 	for i := range uint64(maxSlots) {
 		require.NoError(t, m.add(r(i), fd))
 	}
@@ -113,9 +117,9 @@ func TestRegionsComeAndGo(t *testing.T) {
 	require.ErrorContains(t, m.remove(r(3)), "there is none")
 	_, err := m.Bytes(3<<20, 1)
 	require.Error(t, err)
-	require.NoError(t, m.set([]Region{r(3)}, []int{fd}))
+	require.NoError(t, m.set([]vhost.Region{r(3)}, []int{fd}))
 	require.Len(t, m.table, 1)
-	require.Error(t, m.set([]Region{r(4), r(4)}, []int{fd, fd}))
+	require.Error(t, m.set([]vhost.Region{r(4), r(4)}, []int{fd, fd}))
 	b, err := m.Bytes(3<<20, 1)
 	require.NoError(t, err, "a table that is refused leaves the old one")
 	require.Equal(t, byte(1), b[0])
@@ -127,7 +131,7 @@ func TestAFileThatIsCutIsAnError(t *testing.T) {
 	var m Memory
 	defer func() { require.NoError(t, m.clear()) }()
 	fd := memfd(t, 4*pageLen)
-	require.NoError(t, m.set([]Region{{Size: 4 * pageLen}}, []int{fd}))
+	require.NoError(t, m.set([]vhost.Region{{Size: 4 * pageLen}}, []int{fd}))
 	require.NoError(t, unix.Ftruncate(fd, pageLen))
 	b, err := m.Bytes(2*pageLen, 8)
 	require.NoError(t, err)

@@ -1,0 +1,204 @@
+package vhostuser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"bare.wire/sim"
+	"bare.wire/virtio/spec/vhost"
+)
+
+// dialEvery is how long a back end that connects waits before it tries again.
+const dialEvery = 200 * time.Millisecond
+
+// Config describes a back end.
+type Config struct {
+	// Path is the socket's. The back end listens there, and makes and removes the file; with Client it connects to a front end
+	// that listens (QEMU's server=on, DPDK's server=1), again and again.
+	Path   string
+	Client bool
+	// World is the device's; the Backend has the device stepped by it.
+	World *sim.World
+	// Device is what front ends get: a *virtionet.Device whose memory is Memory.
+	Device Device
+	Memory *Memory
+	// Logger gets what front ends do; nil: nobody.
+	Logger *slog.Logger
+}
+
+// Counts are of a Backend's life so far.
+type Counts struct {
+	Sessions uint64 // that began
+	Failed   uint64 // of those that have ended, those that the front end broke
+	Messages uint64 // of all sessions that have ended
+	Faults   uint64 // accesses to addresses that are in no region
+	Active   bool   // a front end is connected
+}
+
+// Backend serves front ends, one after another. It is a sim.Engine of its world: it steps the device.
+type Backend struct {
+	cfg     Config
+	log     *slog.Logger
+	dev     Device
+	mem     *Memory
+	ln      *net.UnixListener // nil for a client
+	session *session          // under the world's lock
+
+	sessions, failed, messages atomic.Uint64
+	active                     atomic.Bool
+	last                       atomic.Pointer[error]
+}
+
+// New makes a back end and, unless it is a client, its socket. Run serves it.
+func New(cfg Config) (*Backend, error) {
+	b := &Backend{cfg: cfg, log: cfg.Logger, dev: cfg.Device, mem: cfg.Memory}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	if !cfg.Client {
+		if err := removeStale(cfg.Path); err != nil {
+			return nil, err
+		}
+		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: cfg.Path, Net: "unix"})
+		if err != nil {
+			return nil, fmt.Errorf("vhost-user socket: %w; the directory has to exist and be yours", err)
+		}
+		b.ln = ln
+	}
+	cfg.World.Remove(cfg.Device) // a device steps itself unless somebody looks after its memory
+	cfg.World.Add(b)
+	return b, nil
+}
+
+// removeStale removes a socket that nobody listens on, left by a process that was killed.
+func removeStale(path string) error {
+	st, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("vhost-user socket: %w", err)
+	}
+	if st.Mode()&os.ModeSocket == 0 {
+		return fmt.Errorf("vhost-user socket: %s exists and is no socket; remove it or name another", path)
+	}
+	if c, err := net.Dial("unix", path); err == nil {
+		_ = c.Close()
+		return fmt.Errorf("vhost-user socket: %s is in use by another process; name another, or connect to it as a client", path)
+	}
+	return os.Remove(path)
+}
+
+// Run serves one front end after another until ctx ends, which is no error. The world must be stepped by somebody.
+func (b *Backend) Run(ctx context.Context) error {
+	for {
+		c, err := b.next(ctx)
+		if ctx.Err() != nil {
+			if c != nil {
+				_ = c.Close()
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		b.serve(ctx, c)
+		if b.cfg.Client { // a front end that refuses is not asked at once again
+			_ = b.cfg.World.Clock().Sleep(ctx, dialEvery)
+		}
+	}
+}
+
+// next waits for a front end.
+func (b *Backend) next(ctx context.Context) (*net.UnixConn, error) {
+	if b.ln != nil {
+		stop := context.AfterFunc(ctx, func() { _ = b.ln.Close() })
+		defer stop()
+		c, err := b.ln.AcceptUnix()
+		if err != nil {
+			return nil, fmt.Errorf("vhost-user socket: %w", err)
+		}
+		return c, nil
+	}
+	for {
+		c, err := (&net.Dialer{}).DialContext(ctx, "unix", b.cfg.Path)
+		if err == nil {
+			return c.(*net.UnixConn), nil // of "unix" it is nothing else
+		}
+		b.log.Debug("vhost-user: no front end yet", "err", err)
+		if err := b.cfg.World.Clock().Sleep(ctx, dialEvery); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// serve is one session.
+func (b *Backend) serve(ctx context.Context, c *net.UnixConn) {
+	b.sessions.Add(1)
+	b.active.Store(true)
+	defer b.active.Store(false)
+	run, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	conn := vhost.NewConn(c)
+	defer conn.Close()
+	b.log.Info("vhost-user: a front end is there", "socket", b.cfg.Path)
+
+	b.cfg.World.Lock()
+	s := newSession(conn, b, cancel)
+	b.session = s
+	b.cfg.World.Unlock()
+	err := s.run(run)
+	b.cfg.World.Lock()
+	b.session = nil
+	b.cfg.World.Unlock()
+
+	b.messages.Add(s.messages)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		b.log.Info("vhost-user: the front end has gone", "socket", b.cfg.Path, "messages", s.messages)
+	default:
+		b.failed.Add(1)
+		b.last.Store(&err)
+		b.log.Warn("vhost-user: the session is ended", "socket", b.cfg.Path, "err", err)
+	}
+}
+
+// Step implements sim.Engine.
+func (b *Backend) Step(now int64) int64 {
+	if b.session == nil {
+		return b.dev.Step(now)
+	}
+	return b.session.step(now)
+}
+
+// Counts returns the counts so far.
+func (b *Backend) Counts() Counts {
+	return Counts{b.sessions.Load(), b.failed.Load(), b.messages.Load(), b.mem.Faults(), b.active.Load()}
+}
+
+// LastError is why the latest session that failed has failed; nil if none has.
+func (b *Backend) LastError() error {
+	if err := b.last.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Close removes the socket. Run has to have ended.
+func (b *Backend) Close() error {
+	b.cfg.World.Remove(b)
+	if b.ln == nil {
+		return nil
+	}
+	if err := b.ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("vhost-user socket: %w", err)
+	}
+	return nil
+}
