@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -160,7 +161,7 @@ func (r *rig) ended() error {
 	}
 	_ = r.conn.Close()
 	for r.back.Counts().Active {
-		time.Sleep(time.Millisecond) // the session's goroutine is about to end
+		runtime.Gosched() // the session's goroutine is about to end
 	}
 	return r.back.LastError()
 }
@@ -230,7 +231,7 @@ func TestAFrontEndSetsAQueueUpAndTakesItDown(t *testing.T) {
 	_, err := unix.Write(kick, one)
 	require.NoError(t, err)
 	for r.q(1).kicks < 2 {
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 	q.call()
 	var b [8]byte
@@ -323,7 +324,7 @@ func TestAFrontEndThatGoesIsFollowedByAnother(t *testing.T) {
 		require.False(t, r.tell(vhost.SetVringEnable, state(0, 1)))
 		require.NoError(t, r.conn.Close())
 		for r.back.Counts().Active {
-			time.Sleep(time.Millisecond)
+			runtime.Gosched()
 		}
 		require.False(t, r.q(0).on)
 		require.Zero(t, r.dev.status)
