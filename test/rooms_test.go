@@ -21,10 +21,11 @@ const module = "bare.wire"
 // from itself. The room of a package is the longest row that its path begins with. Tests may import any room.
 var rooms = map[string][]string{
 	// What people use.
-	"cmd/pktgen": {"device", "sim", "ixgbe", "ixgbe/reg", "virtio", "pci", "nic", "wire", "mbuf", "vtop", "hugepage", "clock", "netstack", "copier"},
-	"cmd/nicsim": {"sim", "wire", "mbuf", "vtop", "hugepage", "clock", "ixgbe/reg", "virtio/spec"},
-	"examples":   {"device", "netstack", "copier", "sim", "ixgbe", "virtio", "pci", "nic", "wire", "mbuf", "vtop", "hugepage", "clock"},
-	"appliance":  {"device", "netstack", "copier", "sim", "ixgbe", "virtio", "pci", "nic", "wire", "mbuf", "vtop", "hugepage", "clock"},
+	"cmd/internal": {}, // what the command lines have in common
+	"cmd/pktgen":   {"cmd/internal", "device", "sim", "ixgbe", "ixgbe/reg", "virtio", "pci", "nic", "wire", "mbuf", "vtop", "hugepage", "clock", "netstack", "copier"},
+	"cmd/nicsim":   {"cmd/internal", "sim", "wire", "mbuf", "vtop", "hugepage", "clock", "ixgbe/reg", "virtio/spec"},
+	"examples":     {"device", "netstack", "copier", "sim", "ixgbe", "virtio", "pci", "nic", "wire", "mbuf", "vtop", "hugepage", "clock"},
+	"appliance":    {"device", "netstack", "copier", "sim", "ixgbe", "virtio", "pci", "nic", "wire", "mbuf", "vtop", "hugepage", "clock"},
 
 	// The stack.
 	"netstack": {"nic", "mbuf", "clock", "wire", "copier", "vtop", "hugepage"},

@@ -16,8 +16,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"bare.wire/cmd/internal/cli"
 	"bare.wire/sim/qemu"
 )
 
@@ -135,43 +135,9 @@ func (a *app) logger(file string, verbose bool) (*slog.Logger, io.Closer, error)
 
 // flagError adds to an unknown flag the one that was probably meant.
 func flagError(cmd *cobra.Command, err error) error {
-	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
-	if !unknown {
-		return usage("%w; see %s --help", err, cmd.CommandPath())
+	hint := ""
+	if cmd.Name() == "qemu" {
+		hint = "QEMU's own arguments go behind --"
 	}
-	best, distance := "", 3
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		d := edits(name, f.Name)
-		if strings.HasPrefix(f.Name, name) {
-			d = min(d, 1)
-		}
-		if d < distance && !f.Hidden {
-			best, distance = f.Name, d
-		}
-	})
-	if best == "" {
-		return usage("unknown flag --%s; QEMU's own arguments go behind --; see %s --help", name, cmd.CommandPath())
-	}
-	return usage("unknown flag --%s; did you mean --%s?", name, best)
-}
-
-// edits is the Levenshtein distance.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return &exitError{Usage, cli.FlagError(cmd, err, hint)}
 }

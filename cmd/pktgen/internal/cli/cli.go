@@ -18,8 +18,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"bare.wire/cmd/internal/cli"
 	"bare.wire/device"
 	"bare.wire/pci"
 )
@@ -159,46 +159,7 @@ func (a *app) print(format string, args ...any) error {
 
 // flagError adds to an unknown flag the one that was probably meant.
 func flagError(cmd *cobra.Command, err error) error {
-	text := err.Error()
-	name, unknown := strings.CutPrefix(text, "unknown flag: --")
-	if !unknown {
-		return &exitError{Usage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
-	}
-	best, distance := "", 3
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		d := edits(name, f.Name)
-		if strings.HasPrefix(f.Name, name) {
-			d = min(d, 1)
-		}
-		if d < distance && !f.Hidden {
-			best, distance = f.Name, d
-		}
-	})
-	if best == "" {
-		return usage("unknown flag --%s; see %s --help", name, cmd.CommandPath())
-	}
-	return usage("unknown flag --%s; did you mean --%s?", name, best)
-}
-
-// edits is the Levenshtein distance.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return &exitError{Usage, cli.FlagError(cmd, err, "")}
 }
 
 func (a *app) versionCommand() *cobra.Command {

@@ -66,17 +66,6 @@ func TestOneLineSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestEditsIsTheLevenshteinDistance(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"", "abc", 3}, {"rate", "rate", 0}, {"rat", "rate", 1}, {"kitten", "sitting", 3}} {
-		if got := edits(c.a, c.b); got != c.want {
-			t.Errorf("%s %s: %d, want %d", c.a, c.b, got, c.want)
-		}
-	}
-}
-
 // A null: card always has frames; neither command may wait for it to fall silent.
 func TestPortThatIsNeverSilentEndsTheCommand(t *testing.T) {
 	in := record(t, shot{0, numbered(0, 60)})
