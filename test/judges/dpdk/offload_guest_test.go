@@ -14,6 +14,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"bare.wire/test/judges/dpdk/internal/testpmd"
+	"bare.wire/test/judges/internal/frames"
 )
 
 var (
@@ -117,7 +118,7 @@ func placed(x exchange, kind string, key []byte, table []int, got map[int]testpm
 		input, hashed := f.hashInput(kind)
 		want := 0
 		if hashed {
-			h := toeplitz(key, input)
+			h := frames.Toeplitz(key, input)
 			want = table[h%128]
 			if p.Hash != h {
 				return fmt.Errorf("frame %d %v>%v: hash %#x, want %#x", i, f.src, f.dst, p.Hash, h)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"bare.wire/sim/nic82599"
+	"bare.wire/test/judges/internal/frames"
+	"bare.wire/test/judges/internal/streams"
 )
 
 // check is one way of judging the card.
@@ -103,7 +105,7 @@ func (b *bench) dial(direction byte, n uint64) (net.Conn, error) {
 	}
 	// A stream that stands still is found out sooner than at its end.
 	_ = c.SetDeadline(deadline(b.patience + time.Duration(n>>20)*2*time.Second))
-	head := binary.LittleEndian.AppendUint64([]byte{direction}, n)
+	head := streams.Header(direction, n)
 	if _, err := c.Write(head); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -112,13 +114,13 @@ func (b *bench) dial(direction byte, n uint64) (net.Conn, error) {
 
 // streamOut sends n bytes and has the host say their SHA-256.
 func (b *bench) streamOut(n uint64) error {
-	c, err := b.dial(towardsHost, n)
+	c, err := b.dial(streams.TowardsServer, n)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	sum := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(c, sum), streamBytes(n)); err != nil {
+	if _, err := io.Copy(io.MultiWriter(c, sum), streams.Bytes(n)); err != nil {
 		return err
 	}
 	return sameSum(c, sum.Sum(nil))
@@ -126,7 +128,7 @@ func (b *bench) streamOut(n uint64) error {
 
 // streamIn receives n bytes and their SHA-256.
 func (b *bench) streamIn(n uint64) error {
-	c, err := b.dial(towardsGuest, n)
+	c, err := b.dial(streams.TowardsClient, n)
 	if err != nil {
 		return err
 	}
@@ -192,24 +194,24 @@ func (b *bench) checkPlacement() error {
 	}
 	return b.retry(func() error {
 		// Queue q gets 10·(q+1) packets, so that two that were exchanged would show.
-		want, frames := make([]uint64, queues), [][]byte(nil)
+		want, packets := make([]uint64, queues), [][]byte(nil)
 		for i := 0; i < 4096; i++ {
 			from, to := netip.AddrFrom4([4]byte{10, 99, byte(i >> 4), byte(i * 37)}), netip.AddrFrom4([4]byte{10, 82, 59, 77})
 			x, y := from.As4(), to.As4()
-			h := toeplitz(key, append(x[:], y[:]...))
+			h := frames.Toeplitz(key, append(x[:], y[:]...))
 			if q := table[h%uint32(len(table))]; want[q] < 10*(uint64(q)+1) {
 				want[q]++
-				frames = append(frames, ipv4(b.mac, [6]byte(hostMAC), from, to, 253, make([]byte, 20)))
+				packets = append(packets, ipv4(b.mac, [6]byte(hostMAC), from, to, 253, make([]byte, 20)))
 			}
 		}
 		before, err := b.statistics()
 		if err != nil {
 			return err
 		}
-		if err := b.send(frames...); err != nil {
+		if err := b.send(packets...); err != nil {
 			return err
 		}
-		if err := b.risen(queuePackets, queuePackets(before), uint64(len(frames))); err != nil {
+		if err := b.risen(queuePackets, queuePackets(before), uint64(len(packets))); err != nil {
 			return err
 		}
 		after, err := b.statistics()

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"bare.wire/test/judges/internal/streams"
 )
 
 // echo sends a UDP datagram that may not be fragmented, and expects it back.
@@ -30,7 +32,7 @@ func (b *bench) echo(to netip.Addr, n int, patience time.Duration) error {
 		return err
 	}
 	want := make([]byte, n)
-	if _, err := io.ReadFull(streamBytes(uint64(n)), want); err != nil {
+	if _, err := io.ReadFull(streams.Bytes(uint64(n)), want); err != nil {
 		return err
 	}
 	if _, err := c.Write(want); err != nil {
@@ -67,7 +69,7 @@ func (b *bench) checkUDPSegments() error {
 		return err
 	}
 	want := make([]byte, 9*each+321)
-	if _, err := io.ReadFull(streamBytes(uint64(len(want))), want); err != nil {
+	if _, err := io.ReadFull(streams.Bytes(uint64(len(want))), want); err != nil {
 		return err
 	}
 	if _, err := c.Write(want); err != nil {

@@ -5,6 +5,8 @@ package linux
 import (
 	"encoding/binary"
 	"net/netip"
+
+	"bare.wire/test/judges/internal/frames"
 )
 
 const (
@@ -97,7 +99,7 @@ func ipv4(dst, src [6]byte, from, to netip.Addr, proto byte, payload []byte) []b
 	a, b := from.As4(), to.As4()
 	copy(ip[12:], a[:])
 	copy(ip[16:], b[:])
-	be.PutUint16(ip[10:], ^sum16(ip, 0))
+	be.PutUint16(ip[10:], ^frames.Sum16(ip, 0))
 	f = append(append(f, ip...), payload...)
 	for len(f) < 60 {
 		f = append(f, 0)
@@ -115,7 +117,7 @@ func udp(from, to netip.AddrPort, data []byte, off uint16) []byte {
 	b = append(b, data...)
 	x, y := from.Addr().As4(), to.Addr().As4()
 	pseudo := append(append(append([]byte{}, x[:]...), y[:]...), 0, 17, b[4], b[5])
-	be.PutUint16(b[6:], ^sum16(b, uint32(sum16(pseudo, 0)))+off)
+	be.PutUint16(b[6:], ^frames.Sum16(b, uint32(frames.Sum16(pseudo, 0)))+off)
 	return b
 }
 
@@ -124,34 +126,4 @@ func pauseFrame(quanta uint16) []byte {
 	f := append([]byte{0x01, 0x80, 0xc2, 0, 0, 1}, hostMAC...)
 	f = append(f, 0x88, 0x08, 0, 1, byte(quanta>>8), byte(quanta))
 	return append(f, make([]byte, 60-len(f))...)
-}
-
-// sum16 is the sum of RFC 1071.
-func sum16(b []byte, s uint32) uint16 {
-	for i := 0; i < len(b); i += 2 {
-		s += uint32(b[i]) << 8
-		if i+1 < len(b) {
-			s += uint32(b[i+1])
-		}
-	}
-	for s > 0xffff {
-		s = s>>16 + s&0xffff
-	}
-	return uint16(s)
-}
-
-// toeplitz is the hash of RSS over a packet's addresses (Microsoft, "RSS hashing functions").
-func toeplitz(key, input []byte) (h uint32) {
-	for i, x := range input {
-		for bit := range 8 {
-			if x>>(7-bit)&1 == 0 {
-				continue
-			}
-			n := i*8 + bit
-			for k := range 32 {
-				h ^= uint32(key[(n+k)/8]>>(7-(n+k)%8)&1) << (31 - k)
-			}
-		}
-	}
-	return h
 }

@@ -6,13 +6,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -24,6 +20,7 @@ import (
 
 	"bare.wire/test/guest"
 	"bare.wire/test/judges/internal/netns"
+	"bare.wire/test/judges/internal/streams"
 )
 
 const (
@@ -86,7 +83,7 @@ func newHost(t *testing.T) *hostHalf {
 	t.Cleanup(func() { _ = packets.Close() })
 	h := &hostHalf{ns: ns, packets: packets, control: filepath.Join(t.TempDir(), "control")}
 	require.NoError(t, ns.Do(func() error {
-		streams, err := net.Listen("tcp4", fmt.Sprintf(":%d", portStream))
+		listener, err := net.Listen("tcp4", fmt.Sprintf(":%d", portStream))
 		if err != nil {
 			return err
 		}
@@ -94,8 +91,8 @@ func newHost(t *testing.T) *hostHalf {
 		if err != nil {
 			return err
 		}
-		t.Cleanup(func() { _ = streams.Close(); _ = echo.Close() })
-		go serveStreams(streams)
+		t.Cleanup(func() { _ = listener.Close(); _ = echo.Close() })
+		go streams.Serve(listener)
 		go serveEcho(echo)
 		return nil
 	}))
@@ -176,54 +173,6 @@ func (h *hostHalf) ask(line json.RawMessage) (json.RawMessage, error) {
 		return nil, err
 	}
 	return h.lines.ReadBytes('\n')
-}
-
-// A stream connection begins with its direction and length; after the bytes, which both sides make from the length, comes
-// the SHA-256 of what the server has received or sent.
-const (
-	towardsHost  = 0
-	towardsGuest = 1
-	streamHeader = 9
-)
-
-// streamBytes are the bytes of a stream of n.
-func streamBytes(n uint64) io.Reader {
-	var seed [32]byte
-	binary.LittleEndian.PutUint64(seed[:], n)
-	return io.LimitReader(rand.NewChaCha8(seed), int64(n))
-}
-
-func serveStreams(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer c.Close()
-			_ = c.SetDeadline(deadline(3 * time.Minute))
-			_ = serveStream(c)
-		}()
-	}
-}
-
-func serveStream(c net.Conn) error {
-	var head [streamHeader]byte
-	if _, err := io.ReadFull(c, head[:]); err != nil {
-		return err
-	}
-	n, sum := binary.LittleEndian.Uint64(head[1:]), sha256.New()
-	var err error
-	if head[0] == towardsHost {
-		_, err = io.Copy(sum, io.LimitReader(c, int64(n)))
-	} else {
-		_, err = io.Copy(io.MultiWriter(c, sum), streamBytes(n))
-	}
-	if err != nil {
-		return err
-	}
-	_, err = c.Write(sum.Sum(nil))
-	return err
 }
 
 func serveEcho(c net.PacketConn) {
