@@ -200,6 +200,18 @@ func (r *run) can(p nic.Port, o nic.Offload, what string) bool {
 	return false
 }
 
+// sums are the checksums that port p can be asked to put in, as what it is started with and what a frame asks for.
+func (r *run) sums(p nic.Port) (o nic.Offload, flags mbuf.TxFlags) {
+	o = p.Info().Offloads & (nic.TxIPChecksum | nic.TxL4Checksum)
+	if o&nic.TxIPChecksum != 0 {
+		flags |= mbuf.TxIPSum
+	}
+	if o&nic.TxL4Checksum != 0 {
+		flags |= mbuf.TxL4Sum
+	}
+	return o, flags
+}
+
 // cannot tells the log what this bench cannot do and the test does not look at.
 func (r *run) cannot(what string) { r.Logf("not looked at, as this bench cannot do it: %s", what) }
 

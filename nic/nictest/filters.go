@@ -42,6 +42,9 @@ func (r *run) done(what string, err error) bool {
 
 func testAddressFilters(r *run) {
 	r.startBoth(nic.Config{})
+	if !r.filters("filters of addresses") {
+		return
+	}
 	pool := r.pool(mbuf.Config{})
 	own, other, second := r.B.Info().MAC, [6]byte{2, 0, 0, 0, 0, 1}, [6]byte{2, 0, 0, 0, 0, 2}
 	flt := r.B.Filters()
@@ -67,6 +70,9 @@ func testAddressFilters(r *run) {
 
 func testMulticastFilters(r *run) {
 	r.startBoth(nic.Config{})
+	if !r.filters("filters of multicast addresses") {
+		return
+	}
 	pool := r.pool(mbuf.Config{})
 	flt := r.B.Filters()
 	one, two := [6]byte{1, 0, 0x5e, 0, 0, 0x12}, [6]byte{0x33, 0x33, 0, 0xab, 0xcd, 0xef}
@@ -121,7 +127,8 @@ func testVLANFilters(r *run) {
 	}
 }
 
-// testTooManyAddresses adds addresses until one is refused: then it is, with an error, and all others still work.
+// testTooManyAddresses adds addresses until one is refused: then it is, with an error, and all others still work. A port that
+// refuses none may let others in too, once it has more than it can tell apart, until it has fewer again.
 func testTooManyAddresses(r *run) {
 	r.startBoth(nic.Config{})
 	pool := r.pool(mbuf.Config{})
@@ -144,7 +151,15 @@ func testTooManyAddresses(r *run) {
 	if n == 0 {
 		r.Fatal("not one address can be added")
 	}
-	r.passes(pool, "full", map[[6]byte]bool{mac(0): true, mac(n / 2): true, mac(n - 1): true, mac(n): n == 5000, r.B.Info().MAC: true})
+	r.passes(pool, "full", map[[6]byte]bool{mac(0): true, mac(n / 2): true, mac(n - 1): true, r.B.Info().MAC: true})
+	if n == 5000 {
+		for i := 1; i < n; i++ {
+			r.done("remove", flt.RemoveMAC(mac(i)))
+		}
+		r.passes(pool, "removed", map[[6]byte]bool{mac(0): true, mac(1): false, mac(n - 1): false, mac(n): false, r.B.Info().MAC: true})
+		return
+	}
+	r.passes(pool, "full", map[[6]byte]bool{mac(n): false})
 	r.done("remove", flt.RemoveMAC(mac(n/2)))
 	r.done("add in its place", flt.AddMAC(mac(n+1)))
 	r.passes(pool, "exchanged", map[[6]byte]bool{mac(n / 2): false, mac(n + 1): true, mac(0): true, mac(n - 1): true})
@@ -152,6 +167,9 @@ func testTooManyAddresses(r *run) {
 
 func testFiltersOutliveRestart(r *run) {
 	r.startBoth(nic.Config{})
+	if !r.filters("filters of addresses") {
+		return
+	}
 	pool := r.pool(mbuf.Config{})
 	added, group := [6]byte{2, 0, 0, 0, 1, 1}, [6]byte{1, 0, 0x5e, 9, 9, 9}
 	if !r.done("add", r.B.Filters().AddMAC(added)) || !r.done("add a group", r.B.Filters().AddMAC(group)) {

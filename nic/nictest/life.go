@@ -104,13 +104,14 @@ func testRestart(r *run) {
 		foreign := r.frame([6]byte{2, 9, 9, 9, 9, 9}, 80)
 		multicast := r.frame([6]byte{1, 0, 0x5e, 1, 1, 1}, 80)
 		want := [][]byte{good}
+		open := !r.filters("what is not for the port")
 		if cfg.MaxFrame >= 1900 {
 			want = append(want, long)
 		}
-		if cfg.Promiscuous {
+		if cfg.Promiscuous || open {
 			want = append(want, foreign)
 		}
-		if cfg.Promiscuous || cfg.AllMulticast {
+		if cfg.Promiscuous || cfg.AllMulticast || open {
 			want = append(want, multicast)
 		}
 		r.sendFrames(r.A.Tx(0), pool, good, long, foreign, multicast)

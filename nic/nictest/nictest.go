@@ -43,6 +43,11 @@ type Bench struct {
 	MinFrame int
 	// Misuse is what the device has to hold against the drivers so far, a line each.
 	Misuse func() []string
+	// Lost is for a device that counts nothing: how many frames for a port it has dropped because a queue had no buffers. No counts
+	// of the port's are looked at then but those that a driver can make by itself.
+	Lost func(nic.Port) uint64
+	// SilentOnBad says that the device tells of right checksums, and nothing of wrong ones.
+	SilentOnBad bool
 	// Remove pulls a port's device out.
 	Remove func(nic.Port)
 	// SetLink takes the wire off, and puts it back.

@@ -3,6 +3,7 @@ package nictest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -133,15 +134,44 @@ func (r *run) out(p *mbuf.Pool) int {
 	return p.Stats().Out
 }
 
-// start starts a port, with a pool of its own if cfg names none.
+// start starts a port, with a pool of its own if cfg names none. Rings are as large as the port can have them, and a port that cannot
+// block loses nothing either as long as its rings hold what is under way.
 func (r *run) start(p nic.Port, cfg nic.Config) {
 	r.Helper()
 	if cfg.Pool == nil {
 		cfg.Pool = r.pool(mbuf.Config{Name: p.Info().Name})
 	}
-	if err := p.Start(r.ctx, cfg); err != nil {
+	for _, n := range []*int{&cfg.RxDesc, &cfg.TxDesc} {
+		if *n > 0 {
+			*n = min(max(*n, p.Info().MinDesc), p.Info().MaxDesc)
+		}
+	}
+	err := p.Start(r.ctx, cfg)
+	if cfg.BlockWhenFull && errors.Is(err, errors.ErrUnsupported) {
+		cfg.BlockWhenFull = false
+		err = p.Start(r.ctx, cfg)
+	}
+	if err != nil {
 		r.Fatalf("start: %v", err)
 	}
+}
+
+// lost is how many frames the device of a port has dropped for want of buffers.
+func (r *run) lost(p nic.Port) uint64 {
+	if r.Lost != nil {
+		return r.Lost(p)
+	}
+	s := p.Stats()
+	return s.RxNoDesc + s.RxMissed
+}
+
+// filters says whether B keeps out what is not for it. It changes nothing.
+func (r *run) filters(what string) bool {
+	if err := r.B.Filters().RemoveMAC([6]byte{2, 0xfe}); errors.Is(err, errors.ErrUnsupported) {
+		r.cannot(what)
+		return false
+	}
+	return true
 }
 
 // startBoth starts both ports alike, each with a pool of its own unless cfg names one, and waits for the link.

@@ -24,7 +24,8 @@ func (r *run) interleave(seed uint64) {
 	r.Helper()
 	rng := rand.New(rand.NewPCG(seed, 0x9E3779B97F4A7C15))
 	i := r.A.Info()
-	ring := func() int { return i.MinDesc + i.DescAlign*rng.IntN(8) }
+	shortest := min(max(i.MinDesc, 64), i.MaxDesc)
+	ring := func() int { return shortest + i.DescAlign*rng.IntN(8) }
 	size := 1024 << rng.IntN(2)
 	lanes := []*lane{{from: r.A, to: r.B}, {from: r.B, to: r.A}}
 	for _, l := range lanes {

@@ -28,13 +28,15 @@ func testStats(r *run) {
 	r.sendFrames(r.A.Tx(0), pool, frames...)
 	r.expect(r.B.Rx(0), frames...)
 	r.counted(frames)
-	if s := r.B.Stats(); s.RxBroadcast != want.RxBroadcast || s.RxMulticast != want.RxMulticast {
+	if s := r.B.Stats(); r.Lost == nil && (s.RxBroadcast != want.RxBroadcast || s.RxMulticast != want.RxMulticast) {
 		r.Errorf("%d broadcast and %d multicast frames, want %d and %d", s.RxBroadcast, s.RxMulticast, want.RxBroadcast, want.RxMulticast)
 	}
 	// Frames that nobody wants are no losses.
-	strangers := [][]byte{r.frame([6]byte{2, 7, 7, 7, 7, 7}, 60), r.frame([6]byte{2, 7, 7, 7, 7, 8}, 60)}
-	r.sendFrames(r.A.Tx(0), pool, strangers...)
-	r.nothing(r.B.Rx(0))
+	if r.filters("frames that nobody wants") {
+		strangers := [][]byte{r.frame([6]byte{2, 7, 7, 7, 7, 7}, 60), r.frame([6]byte{2, 7, 7, 7, 7, 8}, 60)}
+		r.sendFrames(r.A.Tx(0), pool, strangers...)
+		r.nothing(r.B.Rx(0))
+	}
 	if s := r.B.Stats(); s.RxPackets != uint64(len(frames)) || s.RxMissed+s.RxNoDesc+s.RxErrors != 0 {
 		r.Errorf("frames for others are counted: %s", brief(s))
 	}

@@ -210,9 +210,9 @@ type spoiled struct {
 
 // testBadOffloads sends requests that make no sense among others that do, both those that they resemble and quite others.
 func testBadOffloads(r *run) {
-	const sums = nic.TxIPChecksum | nic.TxL4Checksum
+	sums, able := r.sums(r.A)
 	pool := r.pool(mbuf.Config{Buffers: 2048})
-	if !r.can(r.A, nic.TxTSO|sums, "requests that make no sense") || !r.startTSO(r.sendingFrom(pool, sums)) {
+	if !r.can(r.A, nic.TxTSO|nic.TxL4Checksum, "requests that make no sense") || !r.startTSO(r.sendingFrom(pool, sums)) {
 		return
 	}
 	before := r.A.Stats()
@@ -222,7 +222,7 @@ func testBadOffloads(r *run) {
 		want[c.why]++
 		total++
 		good := &datagram{dst: r.B.Info().MAC, udp: true, payload: r.data(50)}
-		bufs := []*mbuf.Buf{c.b, r.ask(pool, good, mbuf.TxIPSum|mbuf.TxL4Sum, 0)}
+		bufs := []*mbuf.Buf{c.b, r.ask(pool, good, able, 0)}
 		if c.kin != nil {
 			bufs = slices.Insert(bufs, 0, c.kin)
 		}
@@ -255,7 +255,7 @@ func (r *run) spoil(pool *mbuf.Pool) (out []spoiled) {
 	}
 	small := func() *datagram { return &datagram{dst: r.B.Info().MAC, payload: r.data(300)} }
 	six := func() *datagram { d := small(); d.v6 = true; return d }
-	both := mbuf.TxIPSum | mbuf.TxL4Sum
+	_, both := r.sums(r.A)
 	for what, do := range map[string]func(b *mbuf.Buf){
 		"L2Len 0":                  func(b *mbuf.Buf) { b.L2Len = 0 },
 		"L2Len 13":                 func(b *mbuf.Buf) { b.L2Len = 13 },
@@ -277,7 +277,7 @@ func (r *run) spoil(pool *mbuf.Pool) (out []spoiled) {
 	short := small()
 	out = append(out, spoiled{"too long", r.ask(pool, long, both, 0), nic.TxTooLong, r.ask(pool, short, both, 0), [][]byte{short.bytes(r)}})
 	add("IPv6 called IPv4", nic.TxBadOffload, six(), mbuf.TxL4Sum, 0, func(b *mbuf.Buf) { b.SetTxFlags(mbuf.TxL4Sum) })
-	add("an IPv4 checksum of IPv6", nic.TxBadOffload, six(), both, 0, nil)
+	add("an IPv4 checksum of IPv6", nic.TxBadOffload, six(), mbuf.TxIPSum|mbuf.TxL4Sum, 0, nil)
 	add("IPv6 shorter than its header", nic.TxBadOffload, six(), mbuf.TxL4Sum, 0, func(b *mbuf.Buf) { b.L3Len = 39 })
 	for what, do := range map[string]func(b *mbuf.Buf){
 		"MSS 0":             func(b *mbuf.Buf) { b.MSS = 0 },
@@ -310,17 +310,18 @@ func (r *run) spoil(pool *mbuf.Pool) (out []spoiled) {
 // testSharedHeaders asks for headers to be finished that somebody else has a view of: they may not be written, also not among
 // others that ask for the same and may.
 func testSharedHeaders(r *run) {
-	if !r.can(r.A, nic.TxIPChecksum|nic.TxL4Checksum, "checksums of shared headers") {
+	sums, able := r.sums(r.A)
+	if !r.can(r.A, nic.TxL4Checksum, "checksums of shared headers") {
 		return
 	}
 	pool := r.pool(mbuf.Config{})
-	r.start(r.A, r.sendingFrom(pool, nic.TxIPChecksum|nic.TxL4Checksum))
+	r.start(r.A, r.sendingFrom(pool, sums))
 	r.start(r.B, nic.Config{})
 	r.up()
 	d := &datagram{dst: r.B.Info().MAC, payload: r.data(100)}
 	want := uint64(0)
 	for _, lens := range [][]int{nil, {d.headers(), 100}} {
-		ask := func() *mbuf.Buf { return r.ask(pool, d, mbuf.TxIPSum|mbuf.TxL4Sum, 0, lens...) }
+		ask := func() *mbuf.Buf { return r.ask(pool, d, able, 0, lens...) }
 		for _, kin := range []int{0, 2} {
 			own := ask() // the view that is the block's own, and another
 			other := own.Clone(r.cache(pool))
