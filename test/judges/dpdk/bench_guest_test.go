@@ -17,7 +17,7 @@ import (
 
 	"bare.wire/test/guest"
 	"bare.wire/test/judges/dpdk/internal/debroot"
-	"bare.wire/test/judges/dpdk/internal/testpmd"
+	"bare.wire/test/judges/internal/testpmd"
 )
 
 // Where the cards are in the guest.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"bare.wire/test/judges/dpdk/internal/testpmd"
+	"bare.wire/test/judges/internal/testpmd"
 )
 
 // forwardOf are the forwarding figures of port 0.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"bare.wire/test/judges/dpdk/internal/testpmd"
+	"bare.wire/test/judges/internal/testpmd"
 	"bare.wire/test/judges/internal/frames"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"bare.wire/test/guest"
-	"bare.wire/test/judges/dpdk/internal/testpmd"
+	"bare.wire/test/judges/internal/testpmd"
 )
 
 // TestGuestTwoPorts cables two cards to each other: what testpmd sends once it forwards from one to the other until it is stopped.
