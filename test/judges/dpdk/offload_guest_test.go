@@ -13,8 +13,8 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"bare.wire/test/judges/internal/testpmd"
 	"bare.wire/test/judges/internal/frames"
+	"bare.wire/test/judges/internal/testpmd"
 )
 
 var (
