@@ -1,0 +1,162 @@
+package virtio
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"bare.wire/clock"
+	"bare.wire/nic"
+	"bare.wire/virtio/spec"
+	"bare.wire/virtio/spec/vhost"
+	"bare.wire/vtop"
+)
+
+// TestVhostBackEndThatLies: whatever it answers, the device is gone with a reason, and the socket is closed.
+func TestVhostBackEndThatLies(t *testing.T) {
+	answer := func(r vhost.Request, payload []byte) func(*vhostPeer, vhost.Message) {
+		return func(p *vhostPeer, _ vhost.Message) { sendRaw(p, vhost.NewMessage(r, nil).Reply(payload).Append(nil)) }
+	}
+	for _, c := range []struct {
+		name string
+		lie  func(p *vhostPeer, m vhost.Message) // in place of the answer to GET_VRING_BASE
+		want string
+	}{
+		{"another queue", answer(vhost.GetVringBase, vhost.VringState{Index: 7}.Append(nil)), "asked to stop queue 0 and answers for queue 7"},
+		{"another request", answer(vhost.GetFeatures, make([]byte, 8)), "reply to GET_FEATURES (8 bytes) as the answer to GET_VRING_BASE"},
+		{"too short", answer(vhost.GetVringBase, make([]byte, 7)), "reply to GET_VRING_BASE (7 bytes), want 8"},
+		{"too long", answer(vhost.GetVringBase, make([]byte, vhost.MaxPayload)), "(4096 bytes), want 8"},
+		{"much too long", func(p *vhostPeer, _ vhost.Message) {
+			m := vhost.NewMessage(vhost.GetVringBase, nil).Reply(make([]byte, vhost.MaxPayload+1))
+			sendRaw(p, m.Append(nil))
+		}, "no message"},
+		{"not a reply", func(p *vhostPeer, m vhost.Message) { sendRaw(p, m.Append(nil)) }, "as the answer to"},
+		{"twice", func(p *vhostPeer, m vhost.Message) {
+			b := m.Reply(m.Payload).Append(nil)
+			sendRaw(p, append(b, b...))
+		}, "sent reply to GET_VRING_BASE (8 bytes)"},
+		{"another version", func(p *vhostPeer, m vhost.Message) {
+			b := m.Reply(m.Payload).Append(nil)
+			b[4] ^= 3
+			sendRaw(p, b)
+		}, "version 2"},
+		{"with descriptors", func(p *vhostPeer, m vhost.Message) {
+			_, _, _ = p.socket().WriteMsgUnix(m.Reply(m.Payload).Append(nil), unix.UnixRights(0), nil)
+		}, "with 1 descriptors"},
+		{"ends within the answer", func(p *vhostPeer, m vhost.Message) {
+			sendRaw(p, m.Reply(m.Payload).Append(nil)[:15])
+			p.socket().Close()
+		}, "unexpected EOF"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := dialPeer(t, newVhostPeer(t))
+			m := r.region()
+			r.ready(m, 2)
+			gone := make(chan error, 1)
+			r.port.OnGone(func(err error) { gone <- err })
+			r.peer.says(func(m vhost.Message) ([]byte, bool) {
+				if m.Request == vhost.GetVringBase {
+					c.lie(r.peer, m)
+				}
+				return nil, m.Request == vhost.GetVringBase
+			})
+			_ = r.port.Reset(t.Context()) // "twice" may be seen after it only
+			err := <-gone
+			require.ErrorIs(t, err, nic.ErrGone)
+			assert.ErrorContains(t, err, c.want)
+			<-r.peer.finished // the front end closed
+			require.NoError(t, r.port.Close())
+			require.NoError(t, r.space.Remove(t.Context(), m))
+			require.NoError(t, m.Close())
+		})
+	}
+}
+
+func sendRaw(p *vhostPeer, b []byte) { _, _ = p.socket().Write(b) }
+
+// TestVhostStatusOfMoreThanAByte: the same for numbers that cannot be.
+func TestVhostStatusOfMoreThanAByte(t *testing.T) {
+	r := dialPeer(t, newVhostPeer(t))
+	r.peer.says(func(m vhost.Message) ([]byte, bool) { return vhost.AppendU64(nil, 0x100), m.Request == vhost.GetStatus })
+	_, err := r.port.Status()
+	require.ErrorIs(t, err, nic.ErrGone)
+	require.ErrorContains(t, err, "0x100")
+}
+
+// TestVhostUnaskedMessages: there is nothing that a back end says by itself.
+func TestVhostUnaskedMessages(t *testing.T) {
+	r := dialPeer(t, newVhostPeer(t))
+	gone := make(chan error, 1)
+	r.port.OnGone(func(err error) { gone <- err })
+	sendRaw(r.peer, vhost.NewMessage(vhost.SetMemTable, nil).Append(nil))
+	require.ErrorContains(t, <-gone, "sent SET_MEM_TABLE (0 bytes), and nobody had asked")
+	require.NoError(t, r.port.Close())
+}
+
+// FuzzVhostAnswers lets a back end answer with anything, from the first message to the last, and then close the socket. There has
+// to be an end with an error, or a transport that can be used and closed.
+func FuzzVhostAnswers(f *testing.F) {
+	u64 := func(r vhost.Request, v uint64) []byte {
+		return vhost.NewMessage(r, nil).Reply(vhost.AppendU64(nil, v)).Append(nil)
+	}
+	greeting := append(u64(vhost.GetFeatures, uint64(vhostTestFeatures)), u64(vhost.GetProtocolFeatures, uint64(vhost.ProtocolMQ|vhost.ProtocolStatus))...)
+	greeting = append(greeting, u64(vhost.GetQueueNum, 2)...)
+	f.Add(greeting)
+	f.Add(append(greeting, u64(vhost.GetStatus, 8)...))
+	f.Add(u64(vhost.GetFeatures, uint64(spec.FeatureVersion1)))
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, b []byte) {
+		path := filepath.Join(dir, "s")
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		require.NoError(t, err)
+		defer l.Close()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			answerWith(c, b)
+			c.Close()
+		}()
+		space := vtop.NewMapped()
+		tr, err := DialVhost(t.Context(), path, VhostOptions{Space: space, Clock: clock.NewVirtual(time.Unix(0, 0))})
+		if err == nil {
+			_ = tr.Reset(t.Context())
+			_, _ = tr.Status()
+			require.NoError(t, tr.Close())
+		}
+		<-done
+		require.Empty(t, space.Regions())
+	})
+}
+
+// answerWith sends the messages of b one by one, each when something has been asked for, and in the end what is left of b.
+func answerWith(c *net.UnixConn, b []byte) {
+	conn := vhost.NewConn(c)
+	for len(b) > 0 {
+		m, fds, err := conn.Receive(context.Background())
+		if err != nil {
+			return
+		}
+		vhost.CloseFDs(fds)
+		if !m.Request.Answered() && !m.NeedReply() {
+			continue
+		}
+		_, rest, err := vhost.ParseMessage(b)
+		if err != nil {
+			rest = nil
+		}
+		if _, err := c.Write(b[:len(b)-len(rest)]); err != nil {
+			return
+		}
+		b = rest
+	}
+}
