@@ -39,7 +39,7 @@ func testJumbo(r *run) {
 		r.up()
 		var frames [][]byte
 		for _, n := range []int{longest, 64, longest - 1, 9000, 9216, 1519, 2049, 60, longest} {
-			frames = append(frames, r.to(r.B, n))
+			frames = append(frames, r.to(r.B, min(n, longest)))
 		}
 		for range r.few(10) { // and around the ring
 			r.sendFrames(r.A.Tx(0), pool, frames...)

@@ -148,7 +148,7 @@ func testUnsendable(r *run) {
 func testGather(r *run) {
 	r.startBoth(nic.Config{})
 	i := r.A.Info()
-	pool := r.pool(mbuf.Config{})
+	pool := r.pool(mbuf.Config{Buffers: max(1536, 2*i.MaxSegs*i.MaxSegs+1024)})
 	var frames [][]byte
 	for segs := 2; segs <= i.MaxSegs; segs++ {
 		for _, n := range []int{max(minSend, segs), 61 + segs, 1400} {
