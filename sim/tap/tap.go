@@ -10,6 +10,10 @@
 //
 // The link is up while the card is ready and the interface is up on the host; the interface has a carrier while there is a
 // link.
+//
+// That is for cards that know wires only. A virtio device is joined to the kernel without one, by a [Net]: frames go between
+// its rings and the kernel with their virtio headers, so that neither side completes checksums or cuts segments that the other
+// can take as they are.
 package tap
 
 import (
@@ -83,7 +87,7 @@ func Open(cfg Config) (*Tap, error) {
 	if cfg.Queue <= 0 {
 		cfg.Queue = defaultQueue
 	}
-	file, name, err := open(cfg.Name)
+	file, name, err := open(cfg.Name, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +113,8 @@ func Open(cfg Config) (*Tap, error) {
 	return t, nil
 }
 
-// open makes the interface and returns its descriptor, which does not block, and its name.
-func open(name string) (*os.File, string, error) {
+// open makes the interface, with these IFF_… flags besides, and returns its descriptor, which does not block, and its name.
+func open(name string, flags uint16) (*os.File, string, error) {
 	if name == "" || len(name) >= unix.IFNAMSIZ || strings.ContainsAny(name, "/ \t\n") {
 		return nil, "", fmt.Errorf("tap %q: the name of an interface has 1 to %d characters, none of them a space or a slash", name, unix.IFNAMSIZ-1)
 	}
@@ -124,8 +128,14 @@ func open(name string) (*os.File, string, error) {
 	}
 	ifr, err := unix.NewIfreq(name)
 	if err == nil {
-		ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+		ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | flags)
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr)
+	}
+	if errors.Is(err, unix.EINVAL) { // one that was made for several queues is used with one
+		ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_MULTI_QUEUE | flags)
+		if unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr) == nil {
+			err = nil
+		}
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -194,12 +204,14 @@ func (t *Tap) enqueue(frame []byte) {
 }
 
 // interfaceUp says whether the interface is up on the host. While that cannot be found out it counts as up.
-func (t *Tap) interfaceUp() bool {
-	ifr, err := unix.NewIfreq(t.name)
+func (t *Tap) interfaceUp() bool { return interfaceUp(t.ctl, t.name) }
+
+func interfaceUp(ctl int, name string) bool {
+	ifr, err := unix.NewIfreq(name)
 	if err != nil {
 		return true
 	}
-	if err := unix.IoctlIfreq(t.ctl, unix.SIOCGIFFLAGS, ifr); err != nil {
+	if err := unix.IoctlIfreq(ctl, unix.SIOCGIFFLAGS, ifr); err != nil {
 		return true
 	}
 	return ifr.Uint16()&unix.IFF_UP != 0
@@ -260,8 +272,10 @@ func (t *Tap) write() {
 }
 
 // setCarrier tells the kernel whether there is a link. An old kernel that cannot be told shows a carrier always.
-func (t *Tap) setCarrier(up bool) {
-	rc, err := t.file.SyscallConn()
+func (t *Tap) setCarrier(up bool) { setCarrier(t.file, up) }
+
+func setCarrier(file *os.File, up bool) {
+	rc, err := file.SyscallConn()
 	if err != nil {
 		return
 	}

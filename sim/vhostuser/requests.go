@@ -58,8 +58,16 @@ func (s *session) setOwner(vhost.Message, *descriptors) ([]byte, error) {
 	return nil, nil
 }
 
+// notHere are features that take what a vhost-user back end does not have: a control queue, which is the front end's own, other
+// notifications than descriptors, an IOMMU.
+const notHere = spec.FeatureCtrlVQ | spec.FeatureCtrlRx | spec.FeatureCtrlVLAN | spec.FeatureCtrlRxExtra | spec.FeatureCtrlMACAddr |
+	spec.FeatureCtrlGuestOffloads | spec.FeatureGuestAnnounce | spec.FeatureRSS | spec.FeatureHashReport | spec.FeatureRingReset |
+	spec.FeatureNotificationData | spec.FeatureNotifConfigData | spec.FeatureAccessPlatform
+
 // offered is what the device has, and the bit that says that the protocol has features of its own.
-func (s *session) offered() spec.Features { return s.dev.Features() | vhost.FeatureProtocolFeatures }
+func (s *session) offered() spec.Features {
+	return s.dev.Features()&^notHere | vhost.FeatureProtocolFeatures
+}
 
 func (s *session) getFeatures(vhost.Message, *descriptors) ([]byte, error) {
 	s.world.Lock()
@@ -85,7 +93,8 @@ func (s *session) setFeatures(m vhost.Message, _ *descriptors) ([]byte, error) {
 				return fmt.Errorf("features %v, of which %v are new, while queue %d runs", f, f^s.acked, r.index)
 			}
 		}
-		if err := s.negotiate(f &^ vhost.FeatureProtocolFeatures); err != nil {
+		// Several pairs need a control queue, which is not there; they are enabled one by one.
+		if err := s.negotiate(f &^ vhost.FeatureProtocolFeatures &^ spec.FeatureMQ); err != nil {
 			return err
 		}
 		s.acked = f
@@ -99,6 +108,7 @@ func (s *session) negotiate(f spec.Features) error {
 		return s.dev.SetFeatures(f)
 	}
 	s.dev.SetStatus(0)
+	s.dev.UseLegacy(!f.Has(spec.FeatureVersion1))
 	s.dev.SetStatus(spec.StatusAcknowledge | spec.StatusDriver)
 	if err := s.dev.SetFeatures(f); err != nil {
 		return err
@@ -271,8 +281,11 @@ func (s *session) setVringKick(m vhost.Message, fds *descriptors) ([]byte, error
 // kicked is called by the goroutine of a kick.
 func (s *session) kicked(i int) {
 	err := s.locked(func() error {
-		if s.rings[i].running {
-			s.dev.Kick(i)
+		r := s.rings[i]
+		s.poke(r)
+		if s.busy = s.world.Clock().Nanos(); !s.polling && r.running {
+			s.polling = true
+			s.dev.Poll(true)
 		}
 		return nil
 	})
@@ -406,12 +419,10 @@ func (s *session) setStatus(m vhost.Message, _ *descriptors) ([]byte, error) {
 		s.statusByHand = true
 		s.dev.SetStatus(uint8(v))
 		if v&spec.StatusDriverOK != 0 {
+			s.pairs()
 			for _, r := range s.rings {
-				if r.running {
-					s.dev.Kick(r.index)
-				}
+				s.poke(r)
 			}
-			s.world.Poke()
 		}
 		return nil
 	})

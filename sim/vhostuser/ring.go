@@ -68,14 +68,33 @@ func (s *session) launch(r *ring) error {
 	if err := s.dev.SetQueue(r.index, r.size, desc, driver, device); err != nil {
 		return fmt.Errorf("queue %d: %w", r.index, err)
 	}
-	s.dev.SetQueueBase(r.index, r.base)
+	if err := s.dev.SetQueueBase(r.index, s.position(r.base)); err != nil {
+		return fmt.Errorf("queue %d: %w", r.index, err)
+	}
 	s.dev.OnCall(r.index, r.ring())
 	s.dev.EnableQueue(r.index, true)
 	r.running = true
 	s.ready()
-	s.dev.Kick(r.index) // there may be something in it
-	s.world.Poke()
+	s.pairs()
+	s.poke(r) // there may be something in it
 	return nil
+}
+
+// position is a base as the device has it. A ring that is started has nothing under way, so of a packed one the device goes on
+// reporting where it goes on fetching; front ends tell the second only, or both.
+func (s *session) position(base uint32) uint32 {
+	if s.acked.Has(spec.FeatureRingPacked) {
+		return base&0xffff | base<<16
+	}
+	return base
+}
+
+// poke has the device look at a ring.
+func (s *session) poke(r *ring) {
+	if r.running && s.live() {
+		s.dev.Kick(r.index)
+		s.world.Poke()
+	}
 }
 
 // ring returns what tells the front end.
@@ -94,6 +113,7 @@ func (s *session) halt(r *ring) {
 	r.base = s.dev.QueueBase(r.index)
 	s.dev.EnableQueue(r.index, false)
 	r.running = false
+	s.pairs()
 }
 
 // ready says DRIVER_OK for a front end that says no status.
@@ -133,6 +153,7 @@ func (s *session) remap(change func() error) error {
 		}
 	}
 	err := change()
+	s.dev.MemoryChanged()
 	for _, r := range running {
 		if lerr := s.launch(r); lerr != nil {
 			return fmt.Errorf("%w: after a change of memory: %w", errGone, lerr)

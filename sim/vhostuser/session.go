@@ -27,7 +27,12 @@ type Device interface {
 	SetQueue(i, size int, desc, driver, device uint64) error
 	EnableQueue(i int, on bool)
 	QueueBase(i int) uint32
-	SetQueueBase(i int, base uint32)
+	SetQueueBase(i int, base uint32) error
+	SetPairs(n int)
+	MemoryChanged()
+	UseLegacy(bool)
+	Poll(bool)
+	OnConfigChange(func())
 	OnCall(i int, f func())
 	Kick(i int)
 }
@@ -53,16 +58,30 @@ type session struct {
 	protocol     vhost.ProtocolFeatures // agreed on
 	statusByHand bool                   // the front end says the status itself (SET_STATUS)
 	mtu          uint64
+	polling      bool  // the device looks at its rings unasked
+	busy         int64 // when the latest kick was, ns
 	rings        []*ring
 	messages     uint64
 }
 
 func newSession(conn *vhost.Conn, b *Backend, fail context.CancelCauseFunc) *session {
 	s := &session{conn: conn, world: b.cfg.World, dev: b.dev, mem: b.mem, log: b.log, fail: fail}
-	for i := range min(b.dev.Queues(), maxQueues) {
+	n := b.dev.Queues() &^ 1 // the control queue is the front end's own business
+	for i := range min(n, maxQueues) {
 		s.rings = append(s.rings, &ring{index: i})
 	}
+	b.dev.OnConfigChange(s.configChanged)
 	return s
+}
+
+// errRings is how a session ends whose front end breaks a rule of the rings: it would have to read the status to notice.
+var errRings = errors.New("the front end broke a rule of the rings, and the device needs a reset")
+
+// configChanged is told by the device, with the world locked. A front end cannot be told but of the end.
+func (s *session) configChanged() {
+	if s.dev.Status()&spec.StatusNeedsReset != 0 && s.dev.Status() != 0xff {
+		s.fail(errRings)
+	}
 }
 
 // run answers the front end's messages until it closes its end, which is no error, or does what it must not, or ctx ends.
@@ -162,7 +181,7 @@ func (s *session) close() {
 	for _, r := range s.rings {
 		_ = s.locked(func() error { s.halt(r); return nil })
 	}
-	_ = s.locked(func() error { s.dev.SetStatus(0); return nil })
+	_ = s.locked(func() error { s.dev.OnConfigChange(nil); s.dev.Poll(false); s.dev.SetStatus(0); return nil })
 	for _, r := range s.rings {
 		r.stopKick()
 	}
@@ -181,10 +200,14 @@ func (s *session) step(now int64) (next int64) {
 	next = sim.Never
 	err := s.guarded(func() error {
 		for _, r := range s.rings {
-			if r.running && r.polled { // the front end does not tell: look
+			if r.running && r.polled && s.live() { // the front end does not tell: look
 				s.dev.Kick(r.index)
 				next = now + lookEvery
 			}
+		}
+		if s.polling && now-s.busy > idleAfter {
+			s.polling = false
+			s.dev.Poll(false)
 		}
 		next = min(next, s.dev.Step(now))
 		return nil
@@ -196,5 +219,21 @@ func (s *session) step(now int64) (next int64) {
 	return next
 }
 
-// lookEvery is how often a ring is looked at whose front end does not kick, ns.
-const lookEvery = 20_000
+const (
+	// lookEvery is how often a ring is looked at whose front end does not kick, ns.
+	lookEvery = 20_000
+	// idleAfter is how long after the last kick rings are looked at unasked, ns.
+	idleAfter = 200_000
+)
+
+// live says whether the device takes kicks.
+func (s *session) live() bool { return s.dev.Status()&spec.StatusDriverOK != 0 }
+
+// pairs tells the device how many pairs have both their queues.
+func (s *session) pairs() {
+	n := 0
+	for 2*n+1 < len(s.rings) && s.rings[2*n].running && s.rings[2*n+1].running {
+		n++
+	}
+	s.dev.SetPairs(n)
+}

@@ -26,6 +26,7 @@ type fakeDevice struct {
 	mem             *Memory
 	look            uint64
 	refuse          error
+	pairs           int
 }
 
 type fakeQueue struct {
@@ -57,11 +58,16 @@ func (d *fakeDevice) SetQueue(i, size int, desc, driver, device uint64) error {
 	q.size, q.desc, q.driver, q.device = size, desc, driver, device
 	return nil
 }
-func (d *fakeDevice) EnableQueue(i int, on bool)      { d.queues[i].on = on }
-func (d *fakeDevice) QueueBase(i int) uint32          { return d.queues[i].base }
-func (d *fakeDevice) SetQueueBase(i int, base uint32) { d.queues[i].base = base }
-func (d *fakeDevice) OnCall(i int, f func())          { d.queues[i].call = f }
-func (d *fakeDevice) Kick(i int)                      { d.queues[i].kicks++ }
+func (d *fakeDevice) EnableQueue(i int, on bool)            { d.queues[i].on = on }
+func (d *fakeDevice) QueueBase(i int) uint32                { return d.queues[i].base }
+func (d *fakeDevice) SetQueueBase(i int, base uint32) error { d.queues[i].base = base; return nil }
+func (d *fakeDevice) SetPairs(n int)                        { d.pairs = n }
+func (d *fakeDevice) MemoryChanged()                        {}
+func (d *fakeDevice) UseLegacy(bool)                        {}
+func (d *fakeDevice) Poll(bool)                             {}
+func (d *fakeDevice) OnConfigChange(func())                 {}
+func (d *fakeDevice) OnCall(i int, f func())                { d.queues[i].call = f }
+func (d *fakeDevice) Kick(i int)                            { d.queues[i].kicks++ }
 func (d *fakeDevice) Step(now int64) int64 {
 	if d.look != 0 {
 		b, err := d.mem.Bytes(d.look, 1)

@@ -1,0 +1,77 @@
+//go:build interop
+
+package backend
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"bare.wire/test/judges/internal/testpmd"
+	"bare.wire/virtio/spec"
+)
+
+// perCell is how many frames go through a cell.
+func perCell() int {
+	return 1_000_000
+}
+
+// cell is a way of using the ring.
+type cell struct {
+	name   string
+	vdev   string
+	queues int
+	mode   string // of testpmd
+	has    spec.Features
+	not    spec.Features
+	length func(int) int
+}
+
+func small(int) int   { return 64 }
+func mixed(i int) int { return 60 + i*37%1455 }
+func largest(int) int { return 1514 }
+
+var cells = []cell{
+	{"split", ",packed_vq=0,in_order=0,mrg_rxbuf=1", 1, "io", spec.FeatureMrgRxBuf, spec.FeatureRingPacked | spec.FeatureInOrder, mixed},
+	{"split plain", ",packed_vq=0,in_order=0,mrg_rxbuf=0", 1, "macswap", 0, spec.FeatureRingPacked | spec.FeatureInOrder | spec.FeatureMrgRxBuf, small},
+	{"split in order", ",packed_vq=0,in_order=1,mrg_rxbuf=1", 1, "io", spec.FeatureInOrder, spec.FeatureRingPacked, largest},
+	{"split 4 queues", ",packed_vq=0,in_order=0,mrg_rxbuf=0", 4, "io", 0, spec.FeatureRingPacked, mixed},
+	{"packed", ",packed_vq=1,in_order=0,mrg_rxbuf=1", 1, "macswap", spec.FeatureRingPacked | spec.FeatureMrgRxBuf, spec.FeatureInOrder, mixed},
+	{"packed plain", ",packed_vq=1,in_order=0,mrg_rxbuf=0", 1, "io", spec.FeatureRingPacked, spec.FeatureMrgRxBuf, small},
+	{"packed in order 4 queues", ",packed_vq=1,in_order=1,mrg_rxbuf=1", 4, "macswap", spec.FeatureRingPacked | spec.FeatureInOrder, 0, mixed},
+}
+
+// TestInteropEveryFrameComesBack sends frames through testpmd and back, in each kind of ring.
+func TestInteropEveryFrameComesBack(t *testing.T) {
+	for _, c := range cells {
+		t.Run(c.name, func(t *testing.T) {
+			total := perCell()
+			src := &source{window: 200, length: c.length, flows: 64, swapped: c.mode == "macswap"}
+			b := newBackEnd(t, filepath.Join(t.TempDir(), "sock"), false, c.queues, src)
+			s := frontEnd(t, b.path, c.vdev, c.queues, "--forward-mode="+c.mode)
+			do(t, s, "start")
+			b.run(total)
+			b.await("the frames to come back", func(s *source) bool { return s.back >= total })
+			b.world.Lock()
+			agreed := b.dev.Agreed()
+			b.world.Unlock()
+			require.True(t, agreed.Has(c.has), "%v", agreed)
+			require.Zero(t, agreed&c.not, "%v", agreed)
+			stats, err := testpmd.ParsePortStats(do(t, s, "show port stats 0"))
+			require.NoError(t, err)
+			n := b.dev.Counts()
+			require.EqualValues(t, total, n.RxFrames)
+			require.EqualValues(t, total, n.TxFrames)
+			require.EqualValues(t, total, stats.RxPackets)
+			require.EqualValues(t, total, stats.TxPackets)
+			require.Equal(t, n.RxBytes, stats.RxBytes)
+			require.Equal(t, n.TxBytes, stats.TxBytes)
+			do(t, s, "stop")
+			quit(t, s)
+			b.clean()
+			t.Logf("%d frames, %d kicks, %d calls, features %v", total, n.Kicks, n.Calls, agreed)
+		})
+	}
+
+}

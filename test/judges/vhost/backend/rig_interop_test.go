@@ -1,0 +1,150 @@
+//go:build interop
+
+package backend
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"bare.wire/clock"
+	"bare.wire/sim"
+	"bare.wire/sim/vhostuser"
+	"bare.wire/sim/virtionet"
+	"bare.wire/test/judges/internal/testpmd"
+)
+
+// patience is how long anything may take on a busy machine.
+const patience = 3 * time.Minute
+
+// backEnd is our side.
+type backEnd struct {
+	t      *testing.T
+	path   string
+	world  *sim.World
+	dev    *virtionet.Device
+	back   *vhostuser.Backend
+	source *source
+	stop   func()
+}
+
+// newBackEnd listens, or with client connects, at path.
+func newBackEnd(t *testing.T, path string, client bool, pairs int, src *source) *backEnd {
+	t.Helper()
+	b := &backEnd{t: t, path: path, world: sim.NewWorld(clock.Real()), source: src}
+	mem := &vhostuser.Memory{}
+	var err error
+	b.dev, err = virtionet.New(virtionet.Config{
+		Name: "device", Memory: mem, World: b.world, Net: src, MAC: target, Pairs: pairs, Size: 1024,
+		Timing: virtionet.Timing{Fetch: -1, Used: -1},
+	})
+	require.NoError(t, err)
+	b.back, err = vhostuser.New(vhostuser.Config{Path: path, Client: client, World: b.world, Device: b.dev, Memory: mem})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var beside sync.WaitGroup
+	beside.Go(func() { _ = b.world.Run(ctx) })
+	beside.Go(func() { _ = b.back.Run(ctx) })
+	b.stop = sync.OnceFunc(func() {
+		cancel()
+		beside.Wait()
+		require.NoError(t, b.back.Close())
+		require.NoError(t, b.dev.Close())
+	})
+	t.Cleanup(b.stop)
+	return b
+}
+
+// with looks at the source while nothing moves.
+func (b *backEnd) with(f func(*source)) {
+	b.world.Lock()
+	defer b.world.Unlock()
+	f(b.source)
+}
+
+// go on lets the source send.
+func (b *backEnd) run(total int) {
+	b.with(func(s *source) {
+		s.total, s.sent, s.back, s.credit, s.seen, s.bad = total, 0, 0, 0, nil, nil
+		if s.arrival != nil {
+			s.arrival(b.world.Clock().Nanos())
+		}
+	})
+}
+
+// await waits until ok says so.
+func (b *backEnd) await(what string, ok func(*source) bool) {
+	b.t.Helper()
+	clk := b.world.Clock()
+	for end := clk.Nanos() + int64(patience); ; {
+		done, now := false, source{}
+		b.with(func(s *source) { done, now = ok(s), *s })
+		if done {
+			return
+		}
+		if len(now.bad) > 0 || clk.Nanos() > end {
+			b.t.Fatalf("waited for %s: %d sent, %d back; %v; device %+v; back end %+v %v; misuse %v",
+				what, now.sent, now.back, now.bad, b.dev.Counts(), b.back.Counts(), b.back.LastError(), b.dev.Misuse())
+		}
+		_ = clk.Sleep(context.Background(), time.Millisecond)
+	}
+}
+
+// clean says that nothing was wrong on either side.
+func (b *backEnd) clean() {
+	b.t.Helper()
+	b.with(func(s *source) { require.Empty(b.t, s.bad) })
+	for _, m := range b.dev.Misuse() {
+		// DPDK leaves num_buffers in the header of a frame that it has received and sends on, which no device looks at.
+		if m.Kind != virtionet.HeaderForm || m.Detail != "num_buffers 1" {
+			b.t.Errorf("misuse: %v", m)
+		}
+	}
+	n := b.dev.Counts()
+	require.Zero(b.t, n.RxNoBuffer+n.RxTooLong+n.RxRefused+n.TxRefused+n.DMAFaults, "%+v", n)
+	require.NoError(b.t, b.back.LastError())
+}
+
+// frontEnd starts testpmd with a virtio_user on our socket. vdev is what follows path= in its arguments.
+func frontEnd(t *testing.T, path, vdev string, queues int, args ...string) *testpmd.Session {
+	t.Helper()
+	line := []string{
+		"-l", "0,1", "--no-pci", "--no-huge", "--no-shconf", "--no-telemetry", "-m", "128", "--file-prefix", filepath.Base(t.TempDir()),
+		fmt.Sprintf("--vdev=net_virtio_user0,path=%s,queues=%d,mac=%02x:%02x:%02x:%02x:%02x:%02x%s", path, queues,
+			target[0], target[1], target[2], target[3], target[4], target[5], vdev),
+		"--", "-i", "--port-topology=loop", "--nb-cores=1", "--total-num-mbufs=8192",
+		fmt.Sprintf("--rxq=%d", queues), fmt.Sprintf("--txq=%d", queues),
+	}
+	cmd := exec.Command("dpdk-testpmd", append(line, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s, err := testpmd.Start(ctx, cmd)
+	require.NoError(t, err)
+	return s
+}
+
+// do gives testpmd a command.
+func do(t *testing.T, s *testpmd.Session, command string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	text, err := s.Do(ctx, command)
+	require.NoError(t, err)
+	return text
+}
+
+// quit ends testpmd.
+func quit(t *testing.T, s *testpmd.Session) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	require.NoError(t, s.Close(ctx))
+}

@@ -1,0 +1,151 @@
+//go:build interop
+
+package backend
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"bare.wire/sim/virtionet"
+	"bare.wire/test/judges/internal/frames"
+	"bare.wire/virtio/spec"
+)
+
+// headLen is what a frame has before its pattern: Ethernet, IPv4 and UDP headers, bytes.
+const headLen = 14 + 20 + 8
+
+var (
+	station = [6]byte{2, 0, 0, 0, 0x22, 1} // where frames are from
+	target  = [6]byte{2, 0, 0, 0, 0x22, 2} // virtio_user's address
+)
+
+// source is a virtionet.Net that sends numbered frames and checks those that come back. At most window are under way, so that
+// nobody is overloaded. It is used under the world's lock.
+type source struct {
+	total   int                    // frames to send
+	window  int                    // that may be under way
+	length  func(number int) int   // of a frame, bytes without FCS
+	flows   int                    // UDP ports in use, so that all queues are
+	swapped bool                   // testpmd exchanges the addresses
+	offload spec.Features          // what there is
+	header  func(virtionet.Header) // looks at what comes back
+	swallow bool                   // frames do not come back: credit gives how many may be sent
+
+	sent, back, credit int
+	seen               []uint64
+	bad                []string
+	up                 bool
+	buf                []byte
+	arrival            func(int64)
+	change             func(bool)
+}
+
+func (s *source) fault(format string, args ...any) {
+	if len(s.bad) < 10 {
+		s.bad = append(s.bad, fmt.Sprintf(format, args...))
+	}
+}
+
+// put writes frame number into b, all of it. Its IPv4 and UDP headers are right but for UDP's checksum, which is not there.
+func (s *source) put(b []byte, number int) {
+	copy(b, target[:])
+	copy(b[6:], station[:])
+	ip := b[14:34]
+	clear(b[12:headLen])
+	b[12], b[13] = 8, 0
+	ip[0], ip[8], ip[9] = 0x45, 64, 17
+	binary.BigEndian.PutUint16(ip[2:], uint16(len(b)-14))
+	copy(ip[12:], []byte{10, 0, 0, 1, 10, 0, 0, 2})
+	binary.BigEndian.PutUint16(ip[10:], ^frames.Sum16(ip, 0))
+	udp := b[34:42]
+	binary.BigEndian.PutUint16(udp, uint16(1000+number%max(s.flows, 1)))
+	binary.BigEndian.PutUint16(udp[2:], 7)
+	binary.BigEndian.PutUint16(udp[4:], uint16(len(b)-34))
+	s.pattern(b[headLen:], number)
+}
+
+// pattern is the frame's payload: as that of frames.PutPattern, from its number on.
+func (s *source) pattern(b []byte, number int) {
+	binary.BigEndian.PutUint32(b, uint32(number))
+	k := uint32(number) * 0x9e3779b1
+	for i := 4; i < len(b); i++ {
+		b[i] = byte(k>>(8*(i&3))) + byte(i*7) + byte(i>>8)
+	}
+}
+
+func (s *source) Next() (int64, bool) {
+	under := s.sent - s.back
+	if s.swallow {
+		under = s.sent - s.credit
+	}
+	return 0, s.sent < s.total && under < s.window
+}
+
+func (s *source) Receive(int64) (virtionet.Header, []byte, bool) {
+	if _, ok := s.Next(); !ok {
+		return virtionet.Header{}, nil, false
+	}
+	n := s.length(s.sent)
+	if cap(s.buf) < n {
+		s.buf = make([]byte, n, math.MaxUint16)
+	}
+	f := s.buf[:n]
+	s.put(f, s.sent)
+	s.sent++
+	return virtionet.Header{}, f, true
+}
+
+func (s *source) Send(h virtionet.Header, f []byte, now int64) {
+	if s.header != nil {
+		s.header(h)
+	}
+	s.check(f)
+	if _, more := s.Next(); more && s.arrival != nil {
+		s.arrival(now)
+	}
+}
+
+// check holds a frame that came back against the one that was sent.
+func (s *source) check(f []byte) {
+	if len(f) < headLen+4 {
+		s.fault("a frame of %d bytes", len(f))
+		return
+	}
+	number := int(binary.BigEndian.Uint32(f[headLen:]))
+	if number >= s.sent {
+		s.fault("frame %d, of which there are %d", number, s.sent)
+		return
+	}
+	if s.seen == nil {
+		s.seen = make([]uint64, (s.total+63)/64)
+	}
+	if s.seen[number/64]>>(number%64)&1 != 0 {
+		s.fault("frame %d came twice", number)
+	}
+	s.seen[number/64] |= 1 << (number % 64)
+	s.back++
+	var room [2048]byte
+	want := room[:]
+	if n := s.length(number); n > len(want) {
+		want = make([]byte, n)
+	} else {
+		want = want[:n]
+	}
+	s.put(want, number)
+	if s.swapped {
+		copy(want, station[:])
+		copy(want[6:], target[:])
+	}
+	if !bytes.Equal(f, want) {
+		s.fault("frame %d: %s", number, frames.Difference(f, want))
+	}
+}
+
+func (s *source) Offloads() spec.Features   { return s.offload }
+func (s *source) SetOffloads(spec.Features) {}
+func (s *source) Up() bool                  { return true }
+func (s *source) SetUp(up bool)             { s.up = up }
+func (s *source) OnArrival(f func(int64))   { s.arrival = f }
+func (s *source) OnChange(f func(up bool))  { s.change = f }
