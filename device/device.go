@@ -6,6 +6,8 @@
 //	sim:a, sim:b               one end each; opened together they are the two ends of one wire
 //	sim:?delay=5us&loss=1e-4   the wire's properties (package sim/link), and the cards' (see Schemes)
 //	null:                      the 82599 driver on a card that only says "done": what the driver itself costs
+//	null:?driver=virtio        the same of the virtio driver, with ring=split or ring=packed
+//	tap:tap0                   the host's kernel, through a TAP interface: a virtio device whose wire it is
 //	0000:03:00.0               an 82599 at that PCI address, bound to vfio-pci ("pktgen devices" lists and binds them)
 //	0000:03:00.0?access=sysfs  the same without VFIO and without an IOMMU, with a guardian process; see package pci
 //
@@ -111,7 +113,8 @@ type scheme struct {
 func schemes() []scheme {
 	return []scheme{
 		{"sim:", "two software 82599s on one 10 Gb/s wire; sim:a and sim:b are its ends", simUsage(), openSim},
-		{"null:", "the 82599 driver on a card that only says \"done\", to measure the driver", fmt.Sprintf("%-17s bytes of each received frame, without FCS (%d)\n", "rx", nullFrame), openNull},
+		{"null:", "a driver on a card that only says \"done\", to measure the driver", nullUsage(), openNull},
+		{"tap:", "the host's kernel, through the TAP interface tap:NAME", tapUsage(), openTap},
 		{pciExample, "a network card by its PCI address, bound to vfio-pci", pciUsage(), openPCI},
 	}
 }

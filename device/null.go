@@ -18,9 +18,21 @@ import (
 // nullFrame is the length of the frames that null: receives, bytes without FCS.
 const nullFrame = 60
 
-// openNull opens the 82599 driver on a card whose data path only sets DD, and which is stepped inside Recv and Send: each
-// Recv finds as many frames as it asks for, and what is sent is done at once. What is in the frames is whatever was in the
-// buffers.
+// nullCard is a device that says "done".
+type nullCard interface {
+	RxStep(k int) int
+	RxSegments(k, segs int) int
+	TxStep() int
+}
+
+// nullConfig is what the parameters say.
+type nullConfig struct {
+	length int // of received frames, bytes without FCS
+	virtio nullVirtio
+}
+
+// openNull opens a driver on a device whose data path only says "done", and which is stepped inside Recv and Send: each Recv
+// finds as many frames as it asks for, and what is sent is done at once. What is in the frames is whatever was in the buffers.
 func openNull(ctx context.Context, opt Options, s *Set, names []name) error {
 	if len(names) != 1 || names[0].rest != "" {
 		return fmt.Errorf("%q: there is one null: device", names[0].uri)
@@ -29,32 +41,61 @@ func openNull(ctx context.Context, opt Options, s *Set, names []name) error {
 	if err != nil {
 		return err
 	}
-	cfg.Name, cfg.Memory, cfg.MAC = "null:", s.Space, macOf("null:")
-	card, err := nullnic.New(cfg)
-	if err != nil {
-		return err
-	}
 	s.Clock = clock.Real()
 	s.About = "a card that only says done"
-	port, err := ixgbe.Open(ctx, &nullFunction{card}, ixgbe.Options{
-		Space: s.Space, Clock: card.Clock(s.Clock), Logger: opt.Logger, Node: -1, Software: true,
-	})
+	open := openNullCard
+	if cfg.virtio.chosen {
+		open = openNullVirtio
+	}
+	port, err := open(ctx, opt, s, cfg)
 	if err != nil {
 		return err
 	}
 	s.URIs = []string{"null:"}
-	s.Ports = []nic.Port{&nullPort{Port: port, card: card}}
+	s.Ports = []nic.Port{port}
 	return nil
 }
 
-func parseNull(q url.Values) (cfg nullnic.Config, err error) {
-	for key, values := range q {
-		if key != "rx" {
-			return cfg, fmt.Errorf("parameter %q: null: takes rx=BYTES", key)
+// openNullCard opens the 82599 driver.
+func openNullCard(ctx context.Context, opt Options, s *Set, cfg nullConfig) (nic.Port, error) {
+	card, err := nullnic.New(nullnic.Config{Name: "null:", Memory: s.Space, MAC: macOf("null:"), Length: cfg.length})
+	if err != nil {
+		return nil, err
+	}
+	port, err := ixgbe.Open(ctx, &nullFunction{card}, ixgbe.Options{
+		Space: s.Space, Clock: card.Clock(s.Clock), Logger: opt.Logger, Node: -1, Software: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &nullPort{Port: port, card: card, attach: card.Attach, detach: card.Detach}, nil
+}
+
+// nullUsage is the help on the parameters.
+func nullUsage() string {
+	return fmt.Sprintf("%-17s bytes of each received frame, without FCS (%d)\n", "rx", nullFrame) +
+		fmt.Sprintf("%-17s 82599 or virtio (82599)\n", "driver") +
+		fmt.Sprintf("%-17s of virtio: split or packed (packed)\n", "ring") +
+		fmt.Sprintf("%-17s of virtio: those to take, or with a minus to leave (all)\n", "features")
+}
+
+func parseNull(q url.Values) (cfg nullConfig, err error) {
+	if v := q.Get("rx"); q.Has("rx") {
+		if cfg.length, err = strconv.Atoi(v); err != nil || cfg.length < 1 {
+			return cfg, fmt.Errorf("rx=%s: want the bytes of each received frame, without FCS", v)
 		}
-		if cfg.Length, err = strconv.Atoi(values[0]); err != nil || cfg.Length < 1 {
-			return cfg, fmt.Errorf("rx=%s: want the bytes of each received frame, without FCS", values[0])
+	}
+	q.Del("rx")
+	if cfg.virtio.chosen, err = choice(q, "driver", "82599", "virtio"); err != nil {
+		return cfg, err
+	}
+	if cfg.virtio.chosen {
+		if err := cfg.virtio.parse(q); err != nil {
+			return cfg, err
 		}
+	}
+	for key := range q {
+		return cfg, fmt.Errorf("parameter %q: null: takes rx=BYTES and driver=, and driver=virtio ring= and features=", key)
 	}
 	return cfg, nil
 }
@@ -62,9 +103,11 @@ func parseNull(q url.Values) (cfg nullnic.Config, err error) {
 // nullPort steps the card inside the calls of one queue pair.
 type nullPort struct {
 	nic.Port
-	card *nullnic.NIC
-	rx   nullRx
-	tx   nullTx
+	card   nullCard
+	attach func() error // once the driver has started
+	detach func()       // before it gives the memory of its rings back
+	rx     nullRx
+	tx     nullTx
 }
 
 func (p *nullPort) Start(ctx context.Context, cfg nic.Config) error {
@@ -74,7 +117,7 @@ func (p *nullPort) Start(ctx context.Context, cfg nic.Config) error {
 	if err := p.Port.Start(ctx, cfg); err != nil {
 		return err
 	}
-	if err := p.card.Attach(); err != nil {
+	if err := p.attach(); err != nil {
 		return errors.Join(err, p.Stop())
 	}
 	p.rx, p.tx = nullRx{p.Port.Rx(0), p.card}, nullTx{p.Port.Tx(0), p.card}
@@ -83,13 +126,13 @@ func (p *nullPort) Start(ctx context.Context, cfg nic.Config) error {
 
 // Stop implements nic.Port. The card forgets the rings before the driver gives their memory back.
 func (p *nullPort) Stop() error {
-	p.card.Detach()
+	p.detach()
 	return p.Port.Stop()
 }
 
 // Close implements nic.Port.
 func (p *nullPort) Close() error {
-	p.card.Detach()
+	p.detach()
 	return p.Port.Close()
 }
 
@@ -98,7 +141,7 @@ func (p *nullPort) Tx(int) nic.TxQueue { return &p.tx }
 
 type nullRx struct {
 	nic.RxQueue
-	card *nullnic.NIC
+	card nullCard
 }
 
 func (q *nullRx) Recv(into []*mbuf.Buf) int {
@@ -114,7 +157,7 @@ func (q *nullRx) RecvSegments(into []*mbuf.Buf, segs int) int {
 
 type nullTx struct {
 	nic.TxQueue
-	card *nullnic.NIC
+	card nullCard
 }
 
 func (q *nullTx) Send(pkts []*mbuf.Buf) int {
