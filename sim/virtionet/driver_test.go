@@ -419,8 +419,8 @@ func (m *mini) sent(q int) (n int) {
 
 // run lets d pass, in small steps.
 func (r *rig) run(d time.Duration) {
-	for range 200 {
-		r.clk.Advance(d / 200)
+	for range 40 {
+		r.clk.Advance(d / 40)
 		r.w.Step()
 	}
 }
