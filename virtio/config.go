@@ -20,8 +20,9 @@ const (
 	mostFrame = 16384
 	// defaultDesc is the size of a ring where the device has that much.
 	defaultDesc = 512
-	// minDirect is the shortest ring without indirect descriptors: the longest frame takes a descriptor for each segment.
-	minDirect = 64
+	// leastDesc is the shortest ring, where the device has that much: no frame may have more descriptors than its ring has, whatever
+	// they lie in (§2.7.5.3.1).
+	leastDesc = 64
 	// minBuffer is the least room of a receive buffer. Larger ones save descriptors.
 	minBuffer = 256
 )

@@ -70,7 +70,7 @@ func (p *Port) batch(ctx context.Context, cmds []command) (n int, err error) {
 	if c == nil {
 		return 0, fmt.Errorf("%s: %v: there is no control queue: %w", p.info.Name, cmds[0], errors.ErrUnsupported)
 	}
-	acks := make([][]byte, 0, len(cmds)) // where each answer lies
+	acks := make([][]byte, 0, min(len(cmds), int(c.q.size))) // where each answer lies
 	for at := 0; n < len(cmds) && at+cmds[n].size() <= slowBytes; n++ {
 		ack, ok := c.add(cmds[n], at)
 		if !ok {

@@ -93,6 +93,12 @@ func (p *Port) open(ctx context.Context) (err error) {
 	if p.device, err = p.readDeviceConfig(p.usableFeatures); err != nil {
 		return err
 	}
+	if p.device.pairs > 1 {
+		// A device may have the queues of further pairs only once it knows that they are wanted: QEMU's does.
+		if err := p.t.SetFeatures(p.usableFeatures); err != nil {
+			return p.refused(ctx, err)
+		}
+	}
 	if err := p.inform(); err != nil {
 		return err
 	}
@@ -115,12 +121,9 @@ func (p *Port) inform() error {
 	if err != nil {
 		return err
 	}
-	least := minRing
-	switch {
-	case p.t.Legacy():
+	least := min(most, leastDesc)
+	if p.t.Legacy() {
 		least = most // there is no choice
-	case !f.Has(spec.FeatureIndirectDesc):
-		least = min(most, minDirect)
 	}
 	maxFrame := mostFrame
 	if p.device.mtu > 0 {
@@ -130,7 +133,7 @@ func (p *Port) inform() error {
 		Driver: "virtio", Name: p.t.Name(), Device: p.t.About(), MAC: p.device.mac, NUMANode: p.opt.Node,
 		RxQueues: p.device.pairs, TxQueues: p.device.pairs,
 		MinDesc: least, MaxDesc: most, DescAlign: 1,
-		MaxFrame: maxFrame, MaxSegs: maxSegs,
+		MaxFrame: maxFrame, MaxSegs: min(maxSegs, least-1), // and a header
 		Offloads: offloads(f, p.device.canHash()), Software: p.opt.Software,
 	}
 	if f.Has(spec.FeatureRSS) && p.device.canSpread() {

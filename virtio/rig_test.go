@@ -103,12 +103,12 @@ func (r *rig) open(i int, opt virtio.Options) (*stepped, error) {
 
 // settle lets everything under way arrive. Devices that do little at a step get many.
 func (r *rig) settle() {
-	n := time.Duration(1)
+	n := 10
 	if r.busy {
 		n = 1000
 	}
 	for range n {
-		r.sleep(10 * time.Millisecond / n)
+		r.sleep(10 * time.Microsecond)
 	}
 }
 
@@ -233,7 +233,7 @@ func (r *rig) bench() *nictest.Bench {
 		return 1
 	}
 	return &nictest.Bench{
-		A: r.ports[0], B: r.ports[1], Clock: r.clk, SilentOnBad: true,
+		A: r.ports[0], B: r.ports[1], Clock: r.clk, MinFrame: 60, SilentOnBad: true,
 		NewPool: func(cfg mbuf.Config) (*mbuf.Pool, error) {
 			cfg.Space = r.space
 			return mbuf.NewPool(cfg)
@@ -442,7 +442,11 @@ type stepped struct {
 }
 
 func (p *stepped) Rx(i int) nic.RxQueue {
-	return &steppedRx{p.Port.Rx(i), p.world}
+	q := p.Port.Rx(i)
+	if p.rx[q] == nil {
+		p.rx[q] = &steppedRx{q, p.world}
+	}
+	return p.rx[q]
 }
 
 func (p *stepped) Tx(i int) nic.TxQueue {

@@ -11,8 +11,8 @@ import (
 	"bare.wire/vtop"
 )
 
-// controlDesc is the size of the control queue's ring where there is a choice.
-const controlDesc = 64
+// controlDesc is the size of the control queue's ring where there is a choice: commands are given many at a time.
+const controlDesc = 256
 
 // Start implements nic.Port. The order of the steps is that of the specification (§3.1.1). Receive rings are filled last, when
 // the filters are as they shall be: what comes before finds no buffer.
