@@ -271,7 +271,7 @@ func (r *run) send(q nic.TxQueue, bufs ...*mbuf.Buf) {
 		r.pass(moment)
 		q.Reclaim()
 	}
-	r.Fatalf("the ring stays full: %d frames left", len(bufs))
+	r.Fatalf("the ring stays full: %d frames left; %v", len(bufs), errors.Join(r.A.Err(), r.B.Err()))
 }
 
 // sendFrames builds frames in buffers of p and sends them.
@@ -296,7 +296,7 @@ func (r *run) receive(q nic.RxQueue, n, burst int) []*mbuf.Buf {
 			r.pass(moment)
 		}
 	}
-	r.Fatalf("received %d frames, want %d; A %+v\nB %+v", len(got), n, brief(r.A.Stats()), brief(r.B.Stats()))
+	r.Fatalf("received %d frames, want %d; A %+v\nB %+v\n%v", len(got), n, brief(r.A.Stats()), brief(r.B.Stats()), errors.Join(r.A.Err(), r.B.Err()))
 	return nil
 }
 
