@@ -20,7 +20,9 @@ type Socket struct {
 	file *os.File
 	conn syscall.RawConn
 	read func(fd int, buf []byte) ([]byte, error)
+	send func(fd int, b []byte) error // nil: by file
 
+	sending sync.Mutex
 	mu    sync.Mutex
 	queue [][]byte
 	err   error         // why nothing more comes
@@ -67,7 +69,11 @@ func (n *Namespace) packets(name string, header bool) (*Socket, error) {
 		return nil, fmt.Errorf("a packet socket on %s: %w", name, err)
 	}
 	if header {
-		return newSocket(fd, "packets of "+name, frameWithHeader)
+		s, err := newSocket(fd, "packets of "+name, frameWithHeader)
+		if err == nil {
+			s.send = func(fd int, b []byte) error { return sendWithHeader(fd, b) }
+		}
+		return s, err
 	}
 	return newSocket(fd, "packets of "+name, frame)
 }
@@ -168,8 +174,33 @@ func (s *Socket) Drain() [][]byte {
 
 // Send sends a frame or a message as it is.
 func (s *Socket) Send(b []byte) error {
-	_, err := s.file.Write(b)
-	return err
+	if s.send == nil {
+		_, err := s.file.Write(b)
+		return err
+	}
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	var err error
+	waited := s.conn.Write(func(fd uintptr) bool {
+		err = s.send(int(fd), b)
+		return err != unix.EAGAIN
+	})
+	return errors.Join(waited, err)
+}
+
+// sendWithHeader sends a frame with its header. One that is to be cut goes by the interface's queue: past it the kernel would drop what it
+// has had to cut.
+func sendWithHeader(fd int, b []byte) error {
+	const gsoType = 1 // offset in the header
+	if len(b) < VNetHeaderLen || b[gsoType] == 0 {
+		_, err := unix.Write(fd, b)
+		return err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 0); err != nil {
+		return err
+	}
+	_, err := unix.Write(fd, b)
+	return errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1))
 }
 
 // Close ends reception.
