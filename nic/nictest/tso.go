@@ -139,7 +139,7 @@ func testTSORingFull(r *run) {
 	if !r.startTSO(nic.Config{TxDesc: r.A.Info().MinDesc}) {
 		return
 	}
-	pool := r.pool(mbuf.Config{Buffers: 2048})
+	pool := r.pool(mbuf.Config{Buffers: 16 * max(128, r.A.Info().MinDesc)})
 	var bufs []*mbuf.Buf
 	var frames, asked [][]byte
 	for k := range r.few(3*r.A.Info().MinDesc-1) + 1 {
@@ -169,7 +169,9 @@ func testTSORingFull(r *run) {
 		r.pass(10 * moment)
 		r.A.Tx(0).Reclaim()
 	}
-	r.segments(frames)
+	for some := range slices.Chunk(frames, 64) {
+		r.segments(some)
+	}
 	r.Settle() // the last frame may be here before its sender is told
 	r.A.Tx(0).Reclaim()
 	if n := r.out(pool); n != 0 {

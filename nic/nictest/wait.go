@@ -146,7 +146,7 @@ func testNoLostWake(r *run) {
 // testIdle is a worker on two queues with nic.Idle: whatever the moment at which frames come, none waits while it sleeps, and
 // a worker that has traffic does not sleep.
 func testIdle(r *run) {
-	queues := min(2, r.A.Info().RxQueues, r.A.Info().RSSQueues)
+	queues := max(1, min(2, r.A.Info().RxQueues, r.A.Info().RSSQueues))
 	r.startBoth(nic.Config{RxQueues: queues})
 	pool := r.pool(mbuf.Config{})
 	w := r.waiter()
