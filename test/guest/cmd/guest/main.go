@@ -5,7 +5,7 @@
 //	go run ./test/guest/cmd/guest bash -c 'pktgen doctor; ls /dev/vfio'  several
 //
 // The cards are 0000:00:04.0 and 0000:00:05.0, behind an IOMMU, with the kernel's ixgbe driver on them; vfio-pci is loaded, and huge pages are set aside.
-// There are Debian's bash and busybox, and pktgen and nicsim as this tree has them. What the command prints comes out as it
+// 0000:00:06.0 and 0000:00:07.0 are QEMU's own virtio network cards, on a wire of their own, with packed rings. There are Debian's bash and busybox, and pktgen and nicsim as this tree has them. What the command prints comes out as it
 // is printed; its exit status is guest's, and 125 is guest's own failure. Files that it leaves in /out appear in the directory that -out names.
 package main
 
@@ -50,7 +50,7 @@ func run() (int, error) {
 	flag.BoolVar(&o.cards, "cards", true, "two software 82599s on a wire, at 0000:00:04.0 and 0000:00:05.0")
 	flag.StringVar(&o.out, "out", "", "directory that gets what the command leaves in /out")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "time for the command, not counting the boot")
-	flag.StringVar(&o.modules, "modules", "ixgbe,vfio-pci,vfio_iommu_type1", "kernel modules to load, with commas")
+	flag.StringVar(&o.modules, "modules", "ixgbe,vfio-pci,vfio_iommu_type1,virtio_net", "kernel modules to load, with commas")
 	flag.IntVar(&o.pages, "hugepages", 64, "huge pages of 2 MiB")
 	flag.Parse()
 	o.command = flag.Args()
@@ -106,13 +106,22 @@ func (o options) spec(ctx context.Context, tmp string) (vm.Spec, error) {
 	s := vm.Spec{
 		Kernel: kernel.Generic, Modules: strings.FieldsFunc(o.modules, func(r rune) bool { return r == ',' }), HugePages: o.pages, IOMMU: true,
 		Files: files, Command: append([]string{"/bin/busybox", "sh", "-c", install, "sh"}, o.command...), Dir: "/root",
-		Limit: o.timeout, Output: os.Stdout,
+		Limit: o.timeout, Output: os.Stdout, QEMU: virtioCards(),
 	}
 	if o.cards {
 		s.ShareRAM = true
 		s.Wrap = []string{filepath.Join(tmp, "nicsim"), "qemu", "--wire", "pair", "--"}
 	}
 	return s, nil
+}
+
+// virtioCards are two network cards of QEMU's own, on a wire.
+func virtioCards() (args []string) {
+	for i := range 2 {
+		args = append(args, "-netdev", fmt.Sprintf("hubport,id=v%d,hubid=0", i),
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=v%d,addr=%d,mac=52:54:00:00:00:%02x,disable-legacy=on,iommu_platform=on,ats=on,packed=on,romfile=", i, 6+i, 6+i))
+	}
+	return args
 }
 
 // programs are the programs of the guest, by their paths in it.

@@ -23,10 +23,10 @@ type Socket struct {
 	send func(fd int, b []byte) error // nil: by file
 
 	sending sync.Mutex
-	mu    sync.Mutex
-	queue [][]byte
-	err   error         // why nothing more comes
-	more  chan struct{} // closed, and replaced, when either changes
+	mu      sync.Mutex
+	queue   [][]byte
+	err     error         // why nothing more comes
+	more    chan struct{} // closed, and replaced, when either changes
 }
 
 // Packets opens a socket on an interface for whole frames, from the destination address on, without FCS. It receives what comes
