@@ -129,8 +129,7 @@ func (d *Device) checkHeader(q *queue, h *Header, b []byte, n int) bool {
 	if h.GSOType == spec.GSONone {
 		return ok
 	}
-	need := map[uint8]spec.Features{spec.GSOTCPv4: spec.FeatureHostTSO4, spec.GSOTCPv6: spec.FeatureHostTSO6, spec.GSOUDPL4: spec.FeatureHostUSO}[h.GSOType&^spec.GSOECN]
-	switch {
+	switch need := sendGSO(h.GSOType); {
 	case need == 0 || d.agreed&need == 0:
 		say("gso_type %#02x, which is not agreed on", h.GSOType)
 		return false
@@ -148,4 +147,17 @@ func (d *Device) checkHeader(q *queue, h *Header, b []byte, n int) bool {
 		say("hdr_len %d in a frame of %d bytes", h.HdrLen, n)
 	}
 	return ok
+}
+
+// sendGSO is the feature that a gso_type of a frame to be sent needs, 0 for one that there is not.
+func sendGSO(kind uint8) spec.Features {
+	switch kind &^ spec.GSOECN {
+	case spec.GSOTCPv4:
+		return spec.FeatureHostTSO4
+	case spec.GSOTCPv6:
+		return spec.FeatureHostTSO6
+	case spec.GSOUDPL4:
+		return spec.FeatureHostUSO
+	}
+	return 0
 }
