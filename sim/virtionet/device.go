@@ -47,6 +47,9 @@ type Config struct {
 	Faults   Faults
 	// MaxStep bounds the frames handled in one Step of each queue, so that more interleavings are seen. 0: the queue's size.
 	MaxStep int
+	// Hold leaves frames with the Net while others wait for buffers of a receive queue: for a Net that has a queue of its own, and
+	// somebody behind it who sends no faster than it empties, such as a kernel. One queue without buffers then holds all.
+	Hold bool
 	// Backlog is how many frames wait for buffers of a receive queue before further ones are lost; 0: 256, negative: none.
 	Backlog int
 }

@@ -256,6 +256,12 @@ var macA, macB = [6]byte{2, 0, 0, 0, 0, 0xA}, [6]byte{2, 0, 0, 0, 0, 0xB}
 
 func newRig(t testing.TB, seed uint64, adjust func(cfg *Config)) *rig {
 	t.Helper()
+	return newRigOf(t, seed, 8<<20, adjust)
+}
+
+// newRigOf is newRig with so many bytes of memory for each device.
+func newRigOf(t testing.TB, seed uint64, memory int, adjust func(cfg *Config)) *rig {
+	t.Helper()
 	clk := clock.NewVirtual(time.Unix(0, 0))
 	w := sim.NewWorld(clk)
 	wire, err := link.New(link.Config{})
@@ -264,7 +270,7 @@ func newRig(t testing.TB, seed uint64, adjust func(cfg *Config)) *rig {
 	}
 	r := &rig{clk: clk, w: w, wire: wire}
 	mk := func(name string, end *link.End, mac [6]byte, seed uint64) *mini {
-		mem := newArena(8 << 20)
+		mem := newArena(memory)
 		cfg := Config{Name: name, Memory: mem, World: w, Net: OnWire(end), MAC: mac, Seed: seed, Size: 64}
 		if adjust != nil {
 			adjust(&cfg)

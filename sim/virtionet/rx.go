@@ -29,7 +29,7 @@ func (d *Device) runReceive() int64 {
 	}
 	for n := 0; ; n++ {
 		at, ok := d.net.Next()
-		if !ok {
+		if !ok || d.cfg.Hold && d.waiting() {
 			break
 		}
 		if at > d.now {
@@ -55,6 +55,16 @@ func (d *Device) runReceive() int64 {
 		next = min(next, q.pubAt)
 	}
 	return next
+}
+
+// waiting says whether frames wait for receive buffers. A notification comes with the buffers.
+func (d *Device) waiting() bool {
+	for i := 0; i < 2*d.pairs; i += 2 {
+		if d.queues[i].wait.n > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // arrive is a frame from the Net.
