@@ -113,7 +113,7 @@ func openOneTap(ctx context.Context, opt Options, s *Set, world *sim.World, ifac
 	s.closers = append(s.closers, kernel.Close)
 	name := "tap:" + kernel.Name()
 	dev, err := virtionet.New(virtionet.Config{
-		Name: name, Memory: s.Space, World: world, Net: kernel, MAC: macOf(name), MTU: cfg.mtu, Pairs: cfg.queues, Size: 1024,
+		Name: name, Memory: s.Space, World: world, Net: kernel, MAC: macOf(name), MTU: cfg.mtu, Pairs: cfg.queues, Size: 1024, Hold: true,
 		Timing: virtionet.Timing{Fetch: -1, Used: -1}, // it is fast enough as it is
 	})
 	if err != nil {

@@ -3,15 +3,9 @@ package tap
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,32 +15,8 @@ import (
 	"bare.wire/clock"
 	"bare.wire/sim"
 	"bare.wire/sim/link"
+	"bare.wire/sim/tap/taptest"
 )
-
-const inside = "BAREWIRE_OWN_NETWORK"
-
-// ownNetwork runs the calling test in a process with a network of its own, as root of it, and returns true there: on the
-// machine's own network nothing is touched. It takes root, or a kernel that lets anybody make user namespaces.
-func ownNetwork(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(inside) != "" {
-		return true
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
-	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if os.Geteuid() != 0 {
-		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
-	}
-	runtime.LockOSThread() // Pdeathsig goes by the thread
-	defer runtime.UnlockOSThread()
-	out, err := cmd.CombinedOutput()
-	require.NoErrorf(t, err, "in a network of its own (which takes root, or kernel.unprivileged_userns_clone=1):\n%s", out)
-	require.Contains(t, string(out), "--- PASS: "+t.Name(), "nothing ran")
-	return false
-}
 
 // rig is a TAP on a wire whose other end is the test's.
 type rig struct {
@@ -118,37 +88,11 @@ func (r *rig) linkUp() bool {
 	return r.wire.A().Up()
 }
 
-// flags are the interface's; set changes them.
-func flags(t *testing.T, name string, set func(uint16) uint16) uint16 {
-	t.Helper()
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	defer unix.Close(s)
-	ifr, err := unix.NewIfreq(name)
-	require.NoError(t, err)
-	require.NoError(t, unix.IoctlIfreq(s, unix.SIOCGIFFLAGS, ifr))
-	if set != nil {
-		ifr.SetUint16(set(ifr.Uint16()))
-		require.NoError(t, unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, ifr))
-	}
-	return ifr.Uint16()
-}
-
 func (r *rig) up(t *testing.T) {
 	t.Helper()
-	quiet(t)
-	flags(t, r.tap.Name(), func(f uint16) uint16 { return f | unix.IFF_UP })
+	taptest.Flags(t, r.tap.Name(), func(f uint16) uint16 { return f | unix.IFF_UP })
 	r.await(t, "a link", r.linkUp)
-	r.await(t, "a carrier", func() bool { return flags(t, r.tap.Name(), nil)&unix.IFF_RUNNING != 0 })
-}
-
-// quiet keeps the kernel from sending frames by itself.
-func quiet(t *testing.T) {
-	t.Helper()
-	err := os.WriteFile("/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0)
-	if !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6 is quiet
-		require.NoError(t, err)
-	}
+	r.await(t, "a carrier", func() bool { return taptest.Flags(t, r.tap.Name(), nil)&unix.IFF_RUNNING != 0 })
 }
 
 // packets is a socket that sends and receives whole frames on the interface.
@@ -178,7 +122,7 @@ func frame(n, seed int) []byte {
 }
 
 func TestFramesOfTheKernelGoOntoTheWire(t *testing.T) {
-	if !ownNetwork(t) {
+	if !taptest.OwnNetwork(t) {
 		return
 	}
 	r := newRig(t, Config{}, link.Config{})
@@ -196,7 +140,7 @@ func TestFramesOfTheKernelGoOntoTheWire(t *testing.T) {
 }
 
 func TestFramesOfTheWireGoToTheKernel(t *testing.T) {
-	if !ownNetwork(t) {
+	if !taptest.OwnNetwork(t) {
 		return
 	}
 	r := newRig(t, Config{}, link.Config{})
@@ -214,7 +158,7 @@ func TestFramesOfTheWireGoToTheKernel(t *testing.T) {
 }
 
 func TestManyFramesKeepTheirOrder(t *testing.T) {
-	if !ownNetwork(t) {
+	if !taptest.OwnNetwork(t) {
 		return
 	}
 	const n = 400 // fewer than the queue holds
@@ -234,27 +178,27 @@ func TestManyFramesKeepTheirOrder(t *testing.T) {
 }
 
 func TestTheLinkFollowsTheInterfaceAndTheCarrierFollowsTheLink(t *testing.T) {
-	if !ownNetwork(t) {
+	if !taptest.OwnNetwork(t) {
 		return
 	}
 	r := newRig(t, Config{}, link.Config{})
 	require.False(t, r.linkUp(), "an interface is down at first")
 	r.up(t)
-	flags(t, r.tap.Name(), func(f uint16) uint16 { return f &^ unix.IFF_UP })
+	taptest.Flags(t, r.tap.Name(), func(f uint16) uint16 { return f &^ unix.IFF_UP })
 	r.await(t, "no link", func() bool { return !r.linkUp() })
 	r.up(t)
 	r.world.Lock()
 	r.wire.A().SetUp(false) // the card goes
 	r.world.Unlock()
-	r.await(t, "no carrier", func() bool { return flags(t, r.tap.Name(), nil)&unix.IFF_RUNNING == 0 })
+	r.await(t, "no carrier", func() bool { return taptest.Flags(t, r.tap.Name(), nil)&unix.IFF_RUNNING == 0 })
 	r.world.Lock()
 	r.wire.A().SetUp(true)
 	r.world.Unlock()
-	r.await(t, "a carrier", func() bool { return flags(t, r.tap.Name(), nil)&unix.IFF_RUNNING != 0 })
+	r.await(t, "a carrier", func() bool { return taptest.Flags(t, r.tap.Name(), nil)&unix.IFF_RUNNING != 0 })
 }
 
 func TestDamagedFramesDoNotReachTheKernel(t *testing.T) {
-	if !ownNetwork(t) {
+	if !taptest.OwnNetwork(t) {
 		return
 	}
 	r := newRig(t, Config{}, link.Config{Corrupt: 1})
@@ -267,7 +211,7 @@ func TestDamagedFramesDoNotReachTheKernel(t *testing.T) {
 }
 
 func TestWhatTheKernelDoesNotTakeIsCounted(t *testing.T) {
-	if !ownNetwork(t) {
+	if !taptest.OwnNetwork(t) {
 		return
 	}
 	r := newRig(t, Config{}, link.Config{})
@@ -308,7 +252,7 @@ func TestWhatIsWrongWithANameIsTold(t *testing.T) {
 }
 
 func TestAnInterfaceThatCannotBeHadIsTold(t *testing.T) {
-	if !ownNetwork(t) {
+	if !taptest.OwnNetwork(t) {
 		return
 	}
 	r := newRig(t, Config{Name: "mine%d"}, link.Config{})

@@ -176,20 +176,22 @@ func (s *Station) tcp(f Frame, eth wire.Ethernet, ip wire.IPv4, p []byte) {
 		s.segment(0, 0, wire.TCPSyn|wire.TCPAck)
 		return
 	}
-	s.acked(h)
+	s.acked(h, len(data))
 	s.data(h, data)
 	s.push()
 }
 
-// acked notes what the kernel has got.
-func (s *Station) acked(h wire.TCP) {
+// acked notes what the kernel has got. A duplicate is an acknowledgment that says nothing else (RFC 5681 §2).
+func (s *Station) acked(h wire.TCP, data int) {
 	c := &s.conn
-	c.window = uint32(h.Window()) << c.scale
+	window := uint32(h.Window()) << c.scale
+	same := window == c.window && data == 0 && h.Flags()&wire.TCPFin == 0
+	c.window = window
 	switch ack := h.Ack(); {
 	case ack-c.una <= c.nxt-c.una && ack != c.una:
 		c.una, c.dup = ack, 0
 		s.Sent = min(uint64(ack-1), s.Send)
-	case ack == c.una && c.una != c.nxt:
+	case ack == c.una && c.una != c.nxt && same:
 		if c.dup++; c.dup == 3 {
 			c.nxt, c.finSent, c.dup = c.una, false, 0 // go back
 		}
