@@ -15,7 +15,8 @@ import (
 
 // everything is what a card of a cell can do and the checks use: all its queues, all offloads but joined segments.
 func (s *station) everything() nic.Config {
-	return nic.Config{RxQueues: s.card.pairs, TxQueues: s.card.pairs, Offloads: offloads & s.port.Info().Offloads}
+	info := s.port.Info()
+	return nic.Config{RxQueues: info.RxQueues, TxQueues: info.TxQueues, Offloads: offloads & info.Offloads}
 }
 
 // judge is what every cell has to bear.

@@ -187,6 +187,10 @@ func testAnnounce(t *testing.T, c card, addr string) {
 // needed are features that a driver cannot do without where they are offered.
 const needed = spec.FeatureVersion1 | spec.FeatureAccessPlatform
 
+// offloadFeatures are those without which other checksums and cuts are left to be done.
+const offloadFeatures = spec.FeatureCSum | spec.FeatureGuestCSum | spec.FeatureHostTSO4 | spec.FeatureHostTSO6 | spec.FeatureGuestTSO4 |
+	spec.FeatureGuestTSO6 | spec.FeatureMrgRxBuf | spec.FeatureIndirectDesc | spec.FeatureCtrlGuestOffloads
+
 // testEachFeature does without each feature that the device offers, and then without all of them.
 func testEachFeature(t *testing.T, c card, addr string) {
 	c.bind(t, addr)
@@ -194,8 +198,9 @@ func testEachFeature(t *testing.T, c card, addr string) {
 	offered := s.port.Offered()
 	t.Logf("offered are %v", offered)
 	s.close()
-	try := func(not spec.Features) {
-		s, err := tryOpen(t, c, addr, spec.Restriction{Not: not})
+	try := func(r spec.Restriction) {
+		not := r.Not
+		s, err := tryOpen(t, c, addr, r)
 		if not&needed != 0 && !c.legacy {
 			if err == nil || !strings.Contains(err.Error(), not.String()) {
 				t.Errorf("without %v: %v", not, err)
@@ -213,23 +218,30 @@ func testEachFeature(t *testing.T, c card, addr string) {
 		if s.port.Negotiated()&not != 0 {
 			t.Errorf("agreed on are %v, %v is forbidden", s.port.Negotiated(), not)
 		}
-		if not&spec.FeatureMAC != 0 {
+		if !s.port.Negotiated().Has(spec.FeatureMAC) {
 			s.sendOnly()
 		} else {
 			s.exchange(everyLength(60, 1514, 300))
-			s.testRxOffloads()
+			if not&offloadFeatures != 0 {
+				s.testTxOffloads()
+				s.testRxOffloads()
+			}
 		}
 		s.close()
 	}
 	for bit := spec.Features(1); bit != 0; bit <<= 1 {
-		if offered&bit != 0 {
-			try(bit)
+		if _, err := spec.FeatureByName(bit.String()); offered&bit == 0 || err != nil {
+			continue // a bit without a name (30, of devices of before version 1.0) cannot be forbidden
+		}
+		try(spec.Restriction{Not: bit})
+		if full() {
+			try(spec.Restriction{Only: bit})
 		}
 	}
 	if c.legacy {
-		try(offered)
+		try(spec.Restriction{Not: offered})
 	} else {
-		try(offered &^ needed)
+		try(spec.Restriction{Not: offered &^ needed})
 	}
 }
 
@@ -330,8 +342,6 @@ func (c card) properties() json.RawMessage {
 			props[key] = 2*c.pairs + 2
 		}
 	}
-	delete(props, "romfile")
-	props["rombar"] = 0
 	b, err := json.Marshal(props)
 	if err != nil {
 		panic(err) // impossible: words and numbers
