@@ -22,7 +22,7 @@ func (c *Card) arrive(master bool) int64 {
 		return due
 	}
 	if e.drawn++; e.drawn >= 8 {
-		e.drawn, e.lag = 0, c.rng.delay(c.cfg.Timing.DMA)
+		e.drawn, e.lag = 0, c.rng.Delay(c.cfg.Timing.DMA)
 	}
 	f, ok := c.takeArrival()
 	if !ok {

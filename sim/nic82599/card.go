@@ -102,7 +102,7 @@ type Card struct {
 	mem sim.Memory // for what is read, and for rings
 	out sim.Memory // for what is written
 	end *link.End
-	rng rng
+	rng sim.Rand
 
 	now  int64 // ns; of the access or step under way
 	next int64 // when Step has something to do
@@ -168,7 +168,7 @@ func New(cfg Config) *Card {
 	if m, ok := cfg.Memory.(sim.GuardedMemory); ok {
 		c.mem, c.out = m.ForReads(), m.ForWrites()
 	}
-	c.rng = newRNG(cfg.Seed)
+	c.rng = sim.NewRand(cfg.Seed)
 	c.misuse.init()
 	c.irq.init(c)
 	c.watch.init(cfg.Watch)

@@ -82,7 +82,7 @@ func (c *Card) writeEERD(v uint32) {
 		return
 	}
 	c.set(reg.EERD, v&reg.EERD_ADDR)
-	c.eerd.start(c.now, c.rng.delay(c.cfg.Timing.Enable), 1+c.rng.below(4))
+	c.eerd.start(c.now, c.rng.Delay(c.cfg.Timing.Enable), 1+c.rng.Below(4))
 	if c.now < c.ready.at {
 		c.eerd.never()
 	}
@@ -137,7 +137,7 @@ func (c *Card) writeSWSM(v uint32) {
 			c.sticky--
 			v &^= reg.SWSM_SWESMBI
 		} else {
-			c.sticky = c.rng.below(3)
+			c.sticky = c.rng.Below(3)
 		}
 	}
 	c.set(reg.SWSM, v&(reg.SWSM_SMBI|reg.SWSM_SWESMBI))

@@ -18,7 +18,7 @@ type phy struct {
 // restartLink begins to bring the link up: after a reset and after AUTOC.AN_RESTART.
 func (c *Card) restartLink() {
 	half := int64(c.cfg.Timing.Link) / 2
-	c.phy.at = c.now + half + c.rng.delay(c.cfg.Timing.Link/2)
+	c.phy.at = c.now + half + c.rng.Delay(c.cfg.Timing.Link/2)
 	c.phy.trained = false
 	if c.end != nil && !c.phy.hooked {
 		c.phy.hooked = true

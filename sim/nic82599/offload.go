@@ -5,6 +5,7 @@ import (
 	"hash/crc32"
 
 	"bare.wire/ixgbe/reg"
+	"bare.wire/sim/offload"
 )
 
 // txContext is a context descriptor: where the headers are, and what to do with them (§7.2.3.2.3).
@@ -91,7 +92,7 @@ func (x *txContext) headers() int { return x.macLen + x.ipLen + x.l4Len }
 func (x *txContext) sums(c *Card, f []byte, w1 uint64, l4len int) {
 	ip := f[x.macLen:]
 	if w1&reg.TXD_IXSM != 0 && x.ipv4 {
-		binary.BigEndian.PutUint16(ip[10:], ^uint16(sum(ip[:x.ipLen], 0)))
+		binary.BigEndian.PutUint16(ip[10:], ^uint16(offload.Sum(ip[:x.ipLen], 0)))
 		c.count.TxIPChecksum++
 		if c.cfg.Faults.BadTxIPChecksum {
 			ip[11]++
@@ -110,7 +111,7 @@ func (x *txContext) sums(c *Card, f []byte, w1 uint64, l4len int) {
 	if x.l4 == l4UDP {
 		at = 6
 	}
-	s := ^uint16(sum(l4, uint64(l4len)))
+	s := ^uint16(offload.Sum(l4, uint64(l4len)))
 	if x.l4 == l4UDP && s == 0 {
 		s = 0xFFFF // RFC 768: 0 would be no checksum
 	}
@@ -153,36 +154,18 @@ func (c *Card) cut(q *txQueue, x *txContext, w1 uint64, f []byte, t int64) {
 
 // number gives segment i, of n bytes from off on, its lengths, IP id, sequence number and flags.
 func (x *txContext) number(c *Card, s []byte, off, i, n int, last bool) {
-	first := i == 0
-	be := binary.BigEndian
-	ip, l4 := s[x.macLen:], s[x.macLen+x.ipLen:]
 	if c.cfg.Faults.BadTSOID {
 		i = 0
 	}
-	if x.ipv4 {
-		be.PutUint16(ip[2:], uint16(x.ipLen+x.l4Len+n))
-		be.PutUint16(ip[4:], be16(ip[4:])+uint16(i))
-	} else {
-		be.PutUint16(ip[4:], uint16(x.ipLen-40+x.l4Len+n))
-	}
-	if x.l4 == l4UDP {
-		be.PutUint16(l4[4:], uint16(8+n))
-		return
-	}
-	be.PutUint32(l4[4:], be.Uint32(l4[4:])+uint32(off))
 	low, high := c.val(reg.DTXTCPFLGL), c.val(reg.DTXTCPFLGH)
-	keep := uint16(0xFFF)
-	if first {
-		keep &= uint16(low & reg.DTXTCPFLGL_FIRST)
+	keep := offload.FlagMasks{
+		First:  uint16(reg.Get(low, reg.DTXTCPFLGL_FIRST)),
+		Middle: uint16(reg.Get(low, reg.DTXTCPFLGL_MIDDLE)),
+		Last:   uint16(reg.Get(high, reg.DTXTCPFLGH_LAST)),
 	}
-	if !first && !last {
-		keep &= uint16(reg.Get(low, reg.DTXTCPFLGL_MIDDLE))
+	if c.cfg.Faults.BadTSOFlags {
+		keep = offload.FlagMasks{First: 0xFFF, Middle: 0xFFF, Last: 0xFFF}
 	}
-	if last && !first {
-		keep &= uint16(high & reg.DTXTCPFLGH_LAST)
-	}
-	if first && last || c.cfg.Faults.BadTSOFlags {
-		keep = 0xFFF // not cut at all
-	}
-	be.PutUint16(l4[12:], be16(l4[12:])&(0xF000|keep))
+	h := offload.Headers{Link: x.macLen, IP: x.ipLen, L4: x.l4Len, IPv4: x.ipv4, UDP: x.l4 == l4UDP}
+	h.Number(s, off, i, n, last, keep)
 }

@@ -3,9 +3,9 @@ package nic82599
 import (
 	"encoding/binary"
 	"hash/crc32"
-	"math/bits"
 
 	"bare.wire/ixgbe/reg"
+	"bare.wire/sim/offload"
 )
 
 // packet is what the card's parser finds in a frame, as far as descriptors and RSS need it.
@@ -59,13 +59,13 @@ func (p *packet) parseIPv4(b []byte) {
 	}
 	p.addr, p.ipID = b[12:20], be16(b[4:])
 	p.status = reg.RXD_IPCS
-	if sum(b[:ihl], 0) != 0xFFFF {
+	if offload.Sum(b[:ihl], 0) != 0xFFFF {
 		p.status |= reg.RXD_IPE
 	}
 	if be16(b[6:])&0x3FFF != 0 { // a fragment
 		return
 	}
-	p.parseL4(b[9], b[ihl:total], sum(b[12:20], uint64(b[9])))
+	p.parseL4(b[9], b[ihl:total], offload.Sum(b[12:20], uint64(b[9])))
 }
 
 func (p *packet) parseIPv6(b []byte) {
@@ -90,7 +90,7 @@ func (p *packet) parseIPv6(b []byte) {
 		}
 		next, rest = rest[0], rest[size:]
 	}
-	p.parseL4(next, rest, sum(b[8:40], uint64(next)))
+	p.parseL4(next, rest, offload.Sum(b[8:40], uint64(next)))
 }
 
 // parseL4 reads what IP carries; pseudo is the sum of the pseudo header without the length.
@@ -99,7 +99,7 @@ func (p *packet) parseL4(proto byte, b []byte, pseudo uint64) {
 	case proto == protoTCP && len(b) >= 20:
 		p.ptype |= reg.RXD_PT_TCP
 		p.ports, p.tcp = b[:4], true
-		p.checkL4(sum(b, pseudo+uint64(len(b))))
+		p.checkL4(offload.Sum(b, pseudo+uint64(len(b))))
 	case proto == protoUDP && len(b) >= 8:
 		p.ptype |= reg.RXD_PT_UDP
 		p.ports = b[:4]
@@ -108,7 +108,7 @@ func (p *packet) parseL4(proto byte, b []byte, pseudo uint64) {
 		}
 		if b[6]|b[7] != 0 {
 			p.status |= reg.RXD_UDPV
-			p.checkL4(sum(b, pseudo+uint64(len(b))))
+			p.checkL4(offload.Sum(b, pseudo+uint64(len(b))))
 		} else {
 			// No checksum. The silicon may call it a bad one (DPDK, 9a40edb599), and so does the model.
 			p.status |= reg.RXD_L4CS | reg.RXD_L4E
@@ -135,25 +135,4 @@ func (p *packet) checkL4(s uint64) {
 	if s != 0xFFFF {
 		p.status |= reg.RXD_L4E
 	}
-}
-
-// sum is the ones' complement sum of b in 16-bit words (RFC 1071) on top of s, folded to 16 bits.
-func sum(b []byte, s uint64) uint64 {
-	var a, carry uint64
-	for ; len(b) >= 8; b = b[8:] {
-		a, carry = bits.Add64(a, binary.BigEndian.Uint64(b), carry)
-	}
-	a, carry = bits.Add64(a, carry, 0)
-	s += carry
-	s += a>>48 + a>>32&0xFFFF + a>>16&0xFFFF + a&0xFFFF
-	for ; len(b) >= 2; b = b[2:] {
-		s += uint64(be16(b))
-	}
-	if len(b) == 1 {
-		s += uint64(b[0]) << 8
-	}
-	for s > 0xFFFF {
-		s = s>>16 + s&0xFFFF
-	}
-	return s
 }

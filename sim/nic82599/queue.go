@@ -75,7 +75,7 @@ func (c *Card) wish(q *queue, on bool) {
 	default:
 		return
 	}
-	q.late.start(c.now, c.rng.delay(c.cfg.Timing.Enable), 2+c.rng.below(4))
+	q.late.start(c.now, c.rng.Delay(c.cfg.Timing.Enable), 2+c.rng.Below(4))
 	never := c.cfg.Faults.DisableNever
 	if on {
 		never = c.cfg.Faults.EnableNever

@@ -41,14 +41,14 @@ func (c *Card) resetRegisters() {
 	c.watch.reset()
 	c.flt.stale, c.rss.stale = true, true
 	c.lanMAC = false
-	c.sticky = c.rng.below(3)
+	c.sticky = c.rng.Below(3)
 
 	half := int64(c.cfg.Timing.AutoRead) / 2
-	c.ready.start(c.now, half+c.rng.delay(c.cfg.Timing.AutoRead/2), 0)
+	c.ready.start(c.now, half+c.rng.Delay(c.cfg.Timing.AutoRead/2), 0)
 	if c.cfg.Faults.ARDNever {
 		c.ready.never()
 	}
-	c.dmaReady.start(c.ready.at, c.rng.delay(c.cfg.Timing.AutoRead/4), 0)
+	c.dmaReady.start(c.ready.at, c.rng.Delay(c.cfg.Timing.AutoRead/4), 0)
 	if c.cfg.Faults.DMAIDoneNever {
 		c.dmaReady.never()
 	}
@@ -91,7 +91,7 @@ func (c *Card) writeCTRL(v uint32) {
 		}
 		c.resetRegisters()
 		c.resetting = true
-		c.resetDone.start(c.now, 1000+c.rng.delay(c.cfg.Timing.Enable/2), 2+c.rng.below(4))
+		c.resetDone.start(c.now, 1000+c.rng.Delay(c.cfg.Timing.Enable/2), 2+c.rng.Below(4))
 		if c.cfg.Faults.StuckReset {
 			c.resetDone.never()
 		}
@@ -100,7 +100,7 @@ func (c *Card) writeCTRL(v uint32) {
 	}
 	c.set(reg.CTRL, v)
 	if v&^old&reg.CTRL_GIO_DIS != 0 {
-		c.gioIdle.start(c.now, c.rng.delay(c.cfg.Timing.Enable), 1+c.rng.below(4))
+		c.gioIdle.start(c.now, c.rng.Delay(c.cfg.Timing.Enable), 1+c.rng.Below(4))
 	}
 	c.reheat()
 }
@@ -169,7 +169,7 @@ func (c *Card) checkSEC(off, v uint32) {
 	switch off {
 	case reg.SECRXCTRL:
 		if v&^c.val(off)&reg.SECRXCTRL_RX_DIS != 0 {
-			c.secrx.start(c.now, c.rng.delay(c.cfg.Timing.Enable), 1+c.rng.below(4))
+			c.secrx.start(c.now, c.rng.Delay(c.cfg.Timing.Enable), 1+c.rng.Below(4))
 			if c.cfg.Faults.SECRXNever {
 				c.secrx.never()
 			}
@@ -177,7 +177,7 @@ func (c *Card) checkSEC(off, v uint32) {
 		}
 	case reg.SECTXCTRL:
 		if v&^c.val(off)&reg.SECTXCTRL_TX_DIS != 0 {
-			c.sectx.start(c.now, c.rng.delay(c.cfg.Timing.Enable), 1+c.rng.below(4))
+			c.sectx.start(c.now, c.rng.Delay(c.cfg.Timing.Enable), 1+c.rng.Below(4))
 		}
 	}
 }

@@ -1,54 +1,26 @@
 package nic82599
 
 import (
+	"encoding/binary"
+
 	"bare.wire/ixgbe/reg"
+	"bare.wire/sim/offload"
 )
 
-// rssKeyLen is the length of the key in bytes; hashInput the longest input: two IPv6 addresses and two ports.
-const (
-	rssKeyLen = 40
-	hashInput = 36
-)
-
-// rssState is receive-side scaling as programmed (§7.1.2.8). The hash is a sum (exclusive or) of one table entry for each
-// byte of input; the tables follow from the key.
+// rssState is receive-side scaling as programmed (§7.1.2.8).
 type rssState struct {
-	stale bool
-	table [hashInput][256]uint32
+	offload.Toeplitz
+	stale bool // the key was written
 }
 
-// build makes the tables from the key registers.
+// build takes the key from its registers.
 func (s *rssState) build(c *Card) {
 	s.stale = false
-	var key [rssKeyLen]byte
+	var key [offload.KeyLen]byte
 	for n := range reg.RSSRK_Count {
-		v := c.val(reg.RSSRK(n))
-		key[4*n], key[4*n+1], key[4*n+2], key[4*n+3] = byte(v), byte(v>>8), byte(v>>16), byte(v>>24)
+		binary.LittleEndian.PutUint32(key[4*n:], c.val(reg.RSSRK(n)))
 	}
-	for i := range s.table {
-		// The 32 bits of the key that start at bit 8i, and the 8 that come after.
-		w := uint64(key[i])<<32 | uint64(key[i+1])<<24 | uint64(key[i+2])<<16 | uint64(key[i+3])<<8 | uint64(key[i+4])
-		for b := range 256 {
-			var h uint32
-			for bit := range 8 {
-				if b>>(7-bit)&1 != 0 {
-					h ^= uint32(w >> (8 - bit))
-				}
-			}
-			s.table[i][b] = h
-		}
-	}
-}
-
-// hash is the Toeplitz hash of a followed by b.
-func (s *rssState) hash(a, b []byte) (h uint32) {
-	for i, x := range a {
-		h ^= s.table[i][x]
-	}
-	for i, x := range b {
-		h ^= s.table[len(a)+i][x]
-	}
-	return h
+	s.SetKey(&key)
 }
 
 // rssType is the value of the descriptor's RSSTYPE field.
@@ -79,7 +51,7 @@ func (c *Card) spread(p *packet) (queue int, hash uint32, typ rssType) {
 	if typ == rssNone {
 		return 0, 0, rssNone
 	}
-	hash = c.rss.hash(p.addr, ports)
+	hash = c.rss.Hash(p.addr, ports)
 	entry := hash & 127
 	queue = int(c.val(reg.RETA(int(entry/4))) >> (entry % 4 * 8) & 15)
 	c.count.RxHashed++

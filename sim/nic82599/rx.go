@@ -178,7 +178,7 @@ func (c *Card) runRx() int64 {
 	}
 	for ; ; budget-- {
 		if budget == 0 {
-			return c.now + 1 + c.rng.delay(c.cfg.Timing.DMA)
+			return c.now + 1 + c.rng.Delay(c.cfg.Timing.DMA)
 		}
 		if f, at, bad, ok := e.buf.front(); ok {
 			if master && c.deliver(f, max(at, e.floor), bad) {
@@ -251,7 +251,7 @@ func (c *Card) runRxQueue(q *rxQueue) int64 {
 // wantFetch starts a fetch if there is something to fetch and room for it.
 func (q *rxQueue) wantFetch(c *Card, t int64) {
 	if q.fetchAt == sim.Never && q.fetch != q.tail && q.cached() <= cacheLen/2 {
-		q.fetchAt = t + c.rng.delay(c.cfg.Timing.Fetch)
+		q.fetchAt = t + c.rng.Delay(c.cfg.Timing.Fetch)
 		c.rx.live.set(q.id)
 	}
 }
@@ -384,7 +384,7 @@ func (c *Card) describe(p *packet, hash uint32, typ rssType, bad bool) (w0, w1 u
 func (c *Card) refill(q *rxQueue, need int, t int64) {
 	for need > q.cached() && q.cached() < cacheLen && q.fetch != q.tail && !q.hung {
 		if q.fetchAt == sim.Never {
-			q.fetchAt = t + c.rng.delay(c.cfg.Timing.Fetch)
+			q.fetchAt = t + c.rng.Delay(c.cfg.Timing.Fetch)
 			c.rx.live.set(q.id)
 		}
 		if q.fetchAt > c.now || !c.hot.master || c.dmaStopped() {
@@ -459,7 +459,7 @@ func (c *Card) fill(q *rxQueue, f []byte, w0, w1 uint64, t int64) {
 			d.w1 |= w1
 		}
 		if q.nDone == 0 {
-			q.backAt = t + c.rng.delay(c.cfg.Timing.WriteBack)
+			q.backAt = t + c.rng.Delay(c.cfg.Timing.WriteBack)
 			c.rx.live.set(q.id)
 		}
 		q.nDone++
@@ -525,7 +525,7 @@ func (c *Card) reportLastFirst(q *rxQueue, t int64) {
 		c.reportedRx(q)
 		return
 	}
-	q.backAt = c.now + 1 + c.rng.delay(c.cfg.Timing.WriteBack)
+	q.backAt = c.now + 1 + c.rng.Delay(c.cfg.Timing.WriteBack)
 	c.rx.live.set(q.id)
 }
 

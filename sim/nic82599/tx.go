@@ -155,7 +155,7 @@ func (c *Card) runTx() int64 {
 		}
 	}
 	if budget <= 0 {
-		return c.now + 1 + c.rng.delay(c.cfg.Timing.DMA)
+		return c.now + 1 + c.rng.Delay(c.cfg.Timing.DMA)
 	}
 	return next
 }
@@ -214,7 +214,7 @@ func (q *txQueue) pendingBack(c *Card) int64 {
 func (q *txQueue) wantFetch(c *Card, t int64) {
 	// The longest frame has to find room, however few descriptors come at a time.
 	if q.fetchAt == sim.Never && q.fetch != q.tail && q.cached() <= maxSegments {
-		q.fetchAt = t + c.rng.delay(c.cfg.Timing.Fetch)
+		q.fetchAt = t + c.rng.Delay(c.cfg.Timing.Fetch)
 	}
 }
 
@@ -249,7 +249,7 @@ func (c *Card) fetchTx(q *txQueue) {
 		q.fetch = q.step(q.fetch, k)
 		n -= k
 	}
-	q.readyAt = t + c.rng.delay(c.cfg.Timing.DMA)
+	q.readyAt = t + c.rng.Delay(c.cfg.Timing.DMA)
 	q.wantFetch(c, t)
 }
 
@@ -462,7 +462,7 @@ func (c *Card) retire(q *txQueue, n int, t int64, w1 uint64) {
 			q.backAt = t + wthreshFlush
 		}
 		if q.done >= q.wthresh {
-			q.backAt = min(q.backAt, t+c.rng.delay(c.cfg.Timing.WriteBack))
+			q.backAt = min(q.backAt, t+c.rng.Delay(c.cfg.Timing.WriteBack))
 		}
 	} else if q.silent >= q.n-1 {
 		c.wrong(TxNoReport, q.id, "%d descriptors", q.silent)

@@ -96,7 +96,7 @@ type Device struct {
 	out   sim.Memory // for what is written
 	net   Net
 	pacer Pacer // nil: the Net takes frames as they come
-	rng   rng
+	rng   sim.Rand
 
 	now  int64 // ns; of the access or step under way
 	next int64 // when Step has something to do
@@ -180,7 +180,7 @@ func New(cfg Config) (*Device, error) {
 	if cfg.MTU < 68 || cfg.MTU > 65535 {
 		return nil, fmt.Errorf("virtio-net device %q: MTU %d, want 68 to 65535", cfg.Name, cfg.MTU)
 	}
-	d := &Device{cfg: cfg, w: cfg.World, mem: cfg.Memory, out: cfg.Memory, net: cfg.Net, rng: newRNG(cfg.Seed)}
+	d := &Device{cfg: cfg, w: cfg.World, mem: cfg.Memory, out: cfg.Memory, net: cfg.Net, rng: sim.NewRand(cfg.Seed)}
 	if m, ok := cfg.Memory.(sim.GuardedMemory); ok {
 		d.mem, d.out = m.ForReads(), m.ForWrites()
 	}

@@ -150,7 +150,7 @@ func (d *Device) EnableQueue(i int, on bool) {
 	}
 	if d.status&spec.StatusDriverOK != 0 {
 		q.begin()
-		q.due = d.now + d.rng.delay(d.cfg.Timing.Fetch)
+		q.due = d.now + d.rng.Delay(d.cfg.Timing.Fetch)
 		d.kick()
 	}
 }
@@ -193,7 +193,7 @@ func (d *Device) Kick(i int) {
 	}
 	d.count.Kicks++
 	d.now = max(d.now, d.w.Clock().Nanos())
-	q.due = min(q.due, d.now+d.rng.delay(d.cfg.Timing.Fetch))
+	q.due = min(q.due, d.now+d.rng.Delay(d.cfg.Timing.Fetch))
 	if q.due < d.next {
 		d.next = q.due
 		d.w.Poke()

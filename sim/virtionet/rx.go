@@ -3,6 +3,7 @@ package virtionet
 import (
 	"encoding/binary"
 
+	"bare.wire/sim"
 	"bare.wire/virtio/spec"
 )
 
@@ -22,7 +23,7 @@ const prefetch = 8
 
 // runReceive takes what has arrived, and returns when more does or there is something to report.
 func (d *Device) runReceive() int64 {
-	next := never
+	next := sim.Never
 	limit := maxArrivals
 	if d.cfg.MaxStep > 0 {
 		limit = d.cfg.MaxStep
@@ -44,7 +45,7 @@ func (d *Device) runReceive() int64 {
 			d.arrive(h, f)
 		}
 		if !d.live() {
-			return never
+			return sim.Never
 		}
 	}
 	for i := 0; i < 2*d.pairs; i += 2 {
@@ -147,7 +148,7 @@ func (q *queue) place(a *arrival) bool {
 			return false
 		}
 		if d.cfg.Order == Shuffled && d.agreed&spec.FeatureInOrder == 0 {
-			j := k + d.rng.below(q.have-k)
+			j := k + d.rng.Below(q.have-k)
 			q.window[k], q.window[j] = q.window[j], q.window[k]
 		}
 		if room += q.window[k].write; room < need && !merge {

@@ -136,7 +136,7 @@ func (d *Device) begin() {
 		q := &d.queues[i]
 		q.begin()
 		if q.on {
-			q.due = d.now + d.rng.delay(d.cfg.Timing.Fetch)
+			q.due = d.now + d.rng.Delay(d.cfg.Timing.Fetch)
 		}
 	}
 	d.kick()

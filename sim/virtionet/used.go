@@ -1,18 +1,19 @@
 package virtionet
 
 import (
+	"bare.wire/sim"
 	"bare.wire/virtio/spec"
 )
 
 // complete is done with a chain, of which n bytes were written. It is reported a little later.
 func (q *queue) complete(c *chain, n int) {
 	q.staged = append(q.staged, done{c.id, c.count, uint32(n)})
-	q.pubAt = min(q.pubAt, q.d.now+q.d.rng.delay(q.d.cfg.Timing.Used))
+	q.pubAt = min(q.pubAt, q.d.now+q.d.rng.Delay(q.d.cfg.Timing.Used))
 }
 
 // publish reports what the device is done with, and interrupts if the driver wants that.
 func (q *queue) publish() {
-	q.pubAt = never
+	q.pubAt = sim.Never
 	list := q.staged
 	if len(list) == 0 {
 		return
@@ -52,7 +53,7 @@ func (q *queue) arrange(list []done) []done {
 	receive := q.i&1 == 0 && q.i != d.controlQueue()
 	switch {
 	case d.agreed&spec.FeatureInOrder != 0:
-		if !receive && d.rng.below(2) == 0 { // one may stand for all before it (§2.7.11, §2.8.21.3.1)
+		if !receive && d.rng.Below(2) == 0 { // one may stand for all before it (§2.7.11, §2.8.21.3.1)
 			last := list[len(list)-1]
 			for _, e := range list[:len(list)-1] {
 				last.count += e.count
@@ -62,7 +63,7 @@ func (q *queue) arrange(list []done) []done {
 		}
 	case d.cfg.Order == Shuffled && !receive:
 		for i := len(list) - 1; i > 0; i-- {
-			j := d.rng.below(i + 1)
+			j := d.rng.Below(i + 1)
 			list[i], list[j] = list[j], list[i]
 		}
 	}
@@ -88,7 +89,7 @@ func (q *queue) hush() {
 
 func (q *queue) suppress(quiet bool) {
 	if q.d.cfg.Faults.EventLie {
-		quiet = q.d.rng.below(2) == 0
+		quiet = q.d.rng.Below(2) == 0
 	}
 	if q.packed {
 		q.suppressPacked(quiet)
