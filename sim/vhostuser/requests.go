@@ -65,14 +65,12 @@ const notHere = spec.FeatureCtrlVQ | spec.FeatureCtrlRx | spec.FeatureCtrlVLAN |
 	spec.FeatureNotificationData | spec.FeatureNotifConfigData | spec.FeatureAccessPlatform
 
 // offered is what the device has, and the bit that says that the protocol has features of its own.
-func (s *session) offered() spec.Features {
-	return s.dev.Features()&^notHere | vhost.FeatureProtocolFeatures
+func offered(d Device) spec.Features {
+	return d.Features()&^notHere | vhost.FeatureProtocolFeatures
 }
 
 func (s *session) getFeatures(vhost.Message, *descriptors) ([]byte, error) {
-	s.world.Lock()
-	defer s.world.Unlock()
-	return vhost.AppendU64(nil, uint64(s.offered())), nil
+	return vhost.AppendU64(nil, uint64(s.offered)), nil
 }
 
 func (s *session) setFeatures(m vhost.Message, _ *descriptors) ([]byte, error) {
@@ -82,7 +80,7 @@ func (s *session) setFeatures(m vhost.Message, _ *descriptors) ([]byte, error) {
 	}
 	f := spec.Features(v)
 	return nil, s.locked(func() error {
-		if not := f &^ s.offered(); not != 0 {
+		if not := f &^ s.offered; not != 0 {
 			return fmt.Errorf("features that were not offered: %v", not)
 		}
 		if f == s.acked {
@@ -242,7 +240,7 @@ func (s *session) getVringBase(m vhost.Message, _ *descriptors) ([]byte, error) 
 	}
 	err = s.locked(func() error {
 		s.halt(r)
-		r.started = false
+		r.started, r.polled = false, false
 		return nil
 	})
 	if err != nil {
@@ -396,7 +394,7 @@ func (s *session) resetDevice(vhost.Message, *descriptors) ([]byte, error) {
 func (s *session) reset() {
 	for _, r := range s.rings {
 		s.halt(r)
-		r.started, r.enabled, r.placed, r.size, r.base = false, false, false, 0, 0
+		r.started, r.polled, r.enabled, r.placed, r.size, r.base = false, false, false, false, 0, 0
 	}
 	s.dev.SetStatus(0)
 	s.acked, s.statusByHand = 0, false

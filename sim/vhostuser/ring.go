@@ -29,7 +29,6 @@ func (r *ring) stopKick() {
 		r.kick.stop()
 		r.kick = nil
 	}
-	r.polled = false
 }
 
 func (r *ring) closeCall() {

@@ -53,6 +53,7 @@ type session struct {
 	log   *slog.Logger
 	fail  context.CancelCauseFunc // ends the session, from any goroutine
 
+	offered      spec.Features // with bit 30
 	owned        bool
 	acked        spec.Features          // what SET_FEATURES said last; with bit 30
 	protocol     vhost.ProtocolFeatures // agreed on
@@ -65,7 +66,7 @@ type session struct {
 }
 
 func newSession(conn *vhost.Conn, b *Backend, fail context.CancelCauseFunc) *session {
-	s := &session{conn: conn, world: b.cfg.World, dev: b.dev, mem: b.mem, log: b.log, fail: fail}
+	s := &session{conn: conn, world: b.cfg.World, dev: b.dev, mem: b.mem, log: b.log, fail: fail, offered: offered(b.dev)}
 	n := b.dev.Queues() &^ 1 // the control queue is the front end's own business
 	for i := range min(n, maxQueues) {
 		s.rings = append(s.rings, &ring{index: i})

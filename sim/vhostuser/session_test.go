@@ -212,6 +212,13 @@ func (r *rig) queue(i uint32) (kick, call int) {
 	return kick, call
 }
 
+// look looks at the device, or changes it, while nothing moves.
+func (r *rig) look(f func(d *fakeDevice)) {
+	r.world.Lock()
+	defer r.world.Unlock()
+	f(r.dev)
+}
+
 func (r *rig) q(i int) fakeQueue {
 	r.world.Lock()
 	defer r.world.Unlock()
@@ -221,7 +228,9 @@ func (r *rig) q(i int) fakeQueue {
 func TestAFrontEndSetsAQueueUpAndTakesItDown(t *testing.T) {
 	r := newRig(t)
 	r.agree(spec.FeatureVersion1 | spec.FeatureMrgRxBuf)
-	require.Equal(t, spec.FeatureVersion1|spec.FeatureMrgRxBuf, r.dev.taken, "the protocol's own bit is not the device's")
+	r.look(func(d *fakeDevice) {
+		require.Equal(t, spec.FeatureVersion1|spec.FeatureMrgRxBuf, d.taken, "the protocol's own bit is not the device's")
+	})
 	require.EqualValues(t, 3, r.number(vhost.GetQueueNum))
 	r.share(1 << 20)
 	kick, call := r.queue(1)
@@ -232,7 +241,9 @@ func TestAFrontEndSetsAQueueUpAndTakesItDown(t *testing.T) {
 	require.Equal(t, []uint64{guestBase + 4096, guestBase + 4096 + 256, guestBase + 4096 + 512}, []uint64{q.desc, q.driver, q.device})
 	require.EqualValues(t, 7, q.base)
 	require.Equal(t, 1, q.kicks, "something may have been there before")
-	require.EqualValues(t, spec.StatusAcknowledge|spec.StatusDriver|spec.StatusFeaturesOK|spec.StatusDriverOK, r.dev.status, "nobody says it, so the session does")
+	r.look(func(d *fakeDevice) {
+		require.EqualValues(t, spec.StatusAcknowledge|spec.StatusDriver|spec.StatusFeaturesOK|spec.StatusDriverOK, d.status, "nobody says it, so the session does")
+	})
 
 	_, err := unix.Write(kick, one)
 	require.NoError(t, err)
@@ -302,13 +313,13 @@ func TestStatusConfigurationAndReset(t *testing.T) {
 	require.False(t, r.tell(vhost.SetStatus, vhost.AppendU64(nil, 15)))
 	require.EqualValues(t, 15, r.number(vhost.GetStatus))
 
-	r.dev.config = [spec.NetConfigSize]byte{1, 2, 3, 4, 5, 6, 7}
+	r.look(func(d *fakeDevice) { d.config = [spec.NetConfigSize]byte{1, 2, 3, 4, 5, 6, 7} })
 	c, err := r.ask(vhost.GetConfig, vhost.Config{Offset: 2, Data: make([]byte, 100)}.Append(nil)).Config()
 	require.NoError(t, err)
 	require.Len(t, c.Data, 100)
 	require.Equal(t, []byte{3, 4, 5, 6, 7, 0}, c.Data[:6])
 	require.False(t, r.tell(vhost.SetConfig, vhost.Config{Offset: 5, Data: []byte{9}}.Append(nil)))
-	require.EqualValues(t, 9, r.dev.config[5])
+	r.look(func(d *fakeDevice) { require.EqualValues(t, 9, d.config[5]) })
 	require.True(t, r.tell(vhost.SetConfig, vhost.Config{Offset: 24, Data: []byte{9}}.Append(nil)))
 	require.False(t, r.tell(vhost.NetSetMTU, vhost.AppendU64(nil, 1500)))
 	require.True(t, r.tell(vhost.NetSetMTU, vhost.AppendU64(nil, 67)))
@@ -333,8 +344,10 @@ func TestAFrontEndThatGoesIsFollowedByAnother(t *testing.T) {
 			runtime.Gosched()
 		}
 		require.False(t, r.q(0).on)
-		require.Zero(t, r.dev.status)
-		require.Empty(t, r.dev.mem.table)
+		r.look(func(d *fakeDevice) {
+			require.Zero(t, d.status)
+			require.Empty(t, d.mem.table)
+		})
 	}
 	n := r.back.Counts()
 	require.EqualValues(t, 3, n.Sessions)
@@ -347,10 +360,10 @@ func TestMemoryThatIsTakenAwayEndsTheSessionOnly(t *testing.T) {
 	r := newRig(t)
 	r.agree(spec.FeatureVersion1)
 	fd := r.share(1 << 20)
-	r.dev.look = guestBase + 4096
-	r.world.Lock()
-	r.world.Poke()
-	r.world.Unlock()
+	r.look(func(d *fakeDevice) {
+		d.look = guestBase + 4096
+		r.world.Poke()
+	})
 	r.world.Step()
 	require.NoError(t, unix.Ftruncate(fd, 0))
 	r.world.Lock()
