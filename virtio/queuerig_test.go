@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +41,9 @@ type queueRig struct {
 	rxDev  *ringDevice
 	txDev  *ringDevice
 	failed error
+	shared []*mbuf.Buf // views of what is under way
+	stock  []devChain  // receive buffers that the device has taken and not used
+	pick   *rand.Rand  // has the device use them in any order
 }
 
 func newQueueRig(t testing.TB, c ringConfig) *queueRig {
@@ -149,6 +154,7 @@ func (r *queueRig) packet(p []byte, cuts ...int) *mbuf.Buf {
 		if len(cuts) > 0 {
 			n, cuts = min(cuts[0], n), cuts[1:]
 		}
+		n = min(n, r.pool.Size())
 		b := r.cache.Alloc()
 		if b == nil {
 			r.t.Fatal("the pool is dry")
@@ -202,11 +208,9 @@ func (r *queueRig) deliver(lo uint64, field uint16, frame []byte) bool {
 func (r *queueRig) fill(all []byte) (used []devChain, lens []int) {
 	r.t.Helper()
 	for len(all) > 0 {
-		c, ok := r.rxDev.pop()
+		c, ok := r.nextBuffer()
 		if !ok {
-			if len(used) > 0 {
-				r.t.Fatal("a frame fits only in part")
-			}
+			r.stock = append(used, r.stock...)
 			return nil, nil
 		}
 		room := 0
@@ -221,6 +225,30 @@ func (r *queueRig) fill(all []byte) (used []devChain, lens []int) {
 		r.rxDev.put16(used[0].parts[0].bus+spec.HdrNumBuffers, uint16(len(used)))
 	}
 	return used, lens
+}
+
+// nextBuffer is a receive buffer for the device to write to: the next, or with pick one of all that it has.
+func (r *queueRig) nextBuffer() (c devChain, ok bool) {
+	for {
+		c, ok := r.rxDev.pop()
+		if !ok {
+			break
+		}
+		r.stock = append(r.stock, c)
+		if r.pick == nil {
+			break
+		}
+	}
+	if len(r.stock) == 0 {
+		return c, false
+	}
+	i := 0
+	if r.pick != nil {
+		i = r.pick.IntN(len(r.stock))
+	}
+	c = r.stock[i]
+	r.stock = slices.Delete(r.stock, i, i+1)
+	return c, true
 }
 
 // recv receives one frame and compares it; the caller owns it.

@@ -150,7 +150,7 @@ const (
 
 // harvest takes frames that lie in one buffer each and come in order, up to the end of the ring.
 func (q *rxQueue) harvest(into []*mbuf.Buf) (n int, bytes uint64, more int) {
-	if q.descs > 1 || q.left > 0 || q.batchLeft > 0 {
+	if q.descs > 1 || q.left > 0 || q.batchLeft > 0 || q.dead.Load() {
 		if q.ready() {
 			return 0, 0, moreOdd
 		}
