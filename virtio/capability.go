@@ -35,18 +35,21 @@ var structureKinds = []structure{
 // findStructures walks a function's capabilities and takes the first of each kind that can be used: a device may offer several,
 // in the order of its preference (§4.1.4). What cannot be used is told in the error, should none be left.
 func findStructures(fn pci.Function) (*structures, error) {
-	config, err := readConfigSpace(fn)
-	if err != nil {
-		return nil, err
+	space, listErr := readConfigSpace(fn)
+	if space == nil {
+		return nil, listErr
 	}
-	list, listErr := pci.Capabilities(config)
 	s := &structures{}
 	var ignored []string
-	for _, c := range list {
+	for _, c := range space.list {
 		if c.ID != pci.CapVendor {
 			continue
 		}
-		if why := s.take(fn, config[c.Offset:]); why != "" {
+		why, err := s.take(fn, space, c.Offset)
+		if err != nil {
+			return nil, err
+		}
+		if why != "" {
 			ignored = append(ignored, fmt.Sprintf("the one at %#x: %s", c.Offset, why))
 		}
 	}
@@ -64,11 +67,12 @@ func findStructures(fn pci.Function) (*structures, error) {
 	return s, nil
 }
 
-// take looks at one capability, which begins where c does. It returns why the capability is not used, "" when it is, or when one
-// before it is, or when its kind is not needed.
-func (s *structures) take(fn pci.Function, c []byte) (ignored string) {
+// take looks at the capability at off. It returns why that is not used, "" when it is, or when one before it is, or when its
+// kind is not needed.
+func (s *structures) take(fn pci.Function, space *configSpace, off int) (ignored string, err error) {
+	c := space.bytes[off:]
 	if len(c) < spec.CapSize || c[spec.CapLen] < spec.CapSize {
-		return "too short"
+		return "too short", nil
 	}
 	for _, k := range structureKinds {
 		if k.kind != c[spec.CapType] {
@@ -76,19 +80,22 @@ func (s *structures) take(fn pci.Function, c []byte) (ignored string) {
 		}
 		to := k.at(s)
 		if to.bar != nil {
-			return ""
+			return "", nil
+		}
+		if err := space.read(off, min(int(c[spec.CapLen]), spec.CapNotifySize)); err != nil {
+			return "", err
 		}
 		w, err := k.window(fn, c)
 		if err == nil && k.kind == spec.CapNotify {
 			s.multiplier, err = notifyMultiplier(c)
 		}
 		if err != nil {
-			return k.name + ": " + err.Error()
+			return k.name + ": " + err.Error(), nil
 		}
 		*to = w
-		return ""
+		return "", nil
 	}
-	return ""
+	return "", nil
 }
 
 // window is where a capability says that the structure lies, checked against the BAR.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/bits"
 
+	"bare.wire/nic"
 	"bare.wire/pci"
 	"bare.wire/virtio/spec"
 )
@@ -17,7 +18,8 @@ import (
 // The device reads and writes memory by physical addresses: the legacy interface knows no IOMMU.
 type legacy struct {
 	*pciTransport
-	regs window
+	regs   window
+	config window // the device configuration
 }
 
 // NewLegacy returns the transport over the legacy interface. The device is not touched yet. On an error the function is still
@@ -37,7 +39,26 @@ func NewLegacy(ctx context.Context, fn pci.Function, opt TransportOptions) (Tran
 	if bar.Size() < spec.LegacyConfigMSIX {
 		return nil, t.errorf("BAR 0 has %d bytes: legacy registers need %d", bar.Size(), spec.LegacyConfigMSIX)
 	}
-	return &legacy{t, window{bar, 0, uint32(min(bar.Size(), math.MaxUint16))}}, nil
+	l := &legacy{pciTransport: t, regs: window{bar, 0, uint32(min(bar.Size(), math.MaxUint16))}}
+	if err := l.findConfig(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// findConfig looks where the device configuration is: it moves when MSI-X is switched on or off, because two more registers are
+// in front of it then.
+func (t *legacy) findConfig() error {
+	on, err := t.msix()
+	if err != nil {
+		return err
+	}
+	off := uint32(spec.LegacyConfig)
+	if on {
+		off = spec.LegacyConfigMSIX
+	}
+	t.config = window{t.regs.bar, off, t.regs.size - off}
+	return nil
 }
 
 // Legacy implements Transport.
@@ -76,43 +97,17 @@ func (t *legacy) SetFeatures(f spec.Features) error {
 	return nil
 }
 
-// config is where the device configuration is: it moves when MSI-X is switched on or off, because two more registers are in
-// front of it then. So it is looked for each time.
-func (t *legacy) config() (window, error) {
-	on, err := t.msix()
-	if err != nil {
-		return window{}, err
-	}
-	w := t.regs
-	w.off = spec.LegacyConfig
-	if on {
-		w.off = spec.LegacyConfigMSIX
-	}
-	w.size -= w.off
-	return w, nil
-}
-
 // ReadConfig implements Transport. There is no generation: what is read twice the same did not change meanwhile (§2.5.4).
 func (t *legacy) ReadConfig(off int, p []byte) error {
-	w, err := t.config()
-	if err != nil {
-		return err
-	}
 	again := make([]byte, len(p))
-	return t.readConfig(&w, off, p, func() {}, func() bool {
-		w.read(off, again)
+	return t.readConfig(&t.config, off, p, func() {}, func() bool {
+		t.config.read(off, again)
 		return bytes.Equal(p, again)
 	})
 }
 
 // WriteConfig implements Transport.
-func (t *legacy) WriteConfig(off int, p []byte) error {
-	w, err := t.config()
-	if err != nil {
-		return err
-	}
-	return t.writeConfig(&w, off, p)
-}
+func (t *legacy) WriteConfig(off int, p []byte) error { return t.writeConfig(&t.config, off, p) }
 
 // Queues implements Transport. No register says it: the first queue without a size is behind the last.
 func (t *legacy) Queues() (int, error) {
@@ -233,8 +228,10 @@ func (t *legacy) DisableQueue(_ context.Context, queue int) error {
 
 // Interrupts implements Transport.
 func (t *legacy) Interrupts(n int, f func(vector int)) (int, error) {
-	config := func() (vectorRegister, error) {
-		return vectorRegister{t.regs.bar, spec.LegacyConfigVector}, nil // there, because MSI-X is on
+	got, err := t.interrupts(n, f, vectorRegister{t.regs.bar, spec.LegacyConfigVector}, vectorRegister{t.regs.bar, spec.LegacyISR})
+	findErr := t.findConfig()
+	if f == nil && errors.Is(findErr, nic.ErrGone) {
+		findErr = nil // nobody reads the configuration of a device that is not there
 	}
-	return t.interrupts(n, f, config, vectorRegister{t.regs.bar, spec.LegacyISR})
+	return got, errors.Join(err, findErr)
 }

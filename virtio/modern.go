@@ -237,8 +237,6 @@ func (t *modern) DisableQueue(ctx context.Context, queue int) error {
 
 // Interrupts implements Transport.
 func (t *modern) Interrupts(n int, f func(vector int)) (int, error) {
-	config := func() (vectorRegister, error) {
-		return vectorRegister{t.common.bar, t.common.off + spec.CommonConfigVector}, nil
-	}
+	config := vectorRegister{t.common.bar, t.common.off + spec.CommonConfigVector}
 	return t.interrupts(n, f, config, vectorRegister{t.isr.bar, t.isr.off})
 }

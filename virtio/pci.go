@@ -2,7 +2,6 @@ package virtio
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -31,6 +30,7 @@ const (
 	deviceStep  = time.Millisecond
 	// configTries bounds how often the configuration is read because it has changed meanwhile.
 	configTries = 64
+	msixSize    = 12 // of the MSI-X capability, bytes
 )
 
 // NewPCI returns the transport for a function by what it is: the modern interface where its structures can be used, else, on a
@@ -235,22 +235,18 @@ func (t *pciTransport) checkSize(queue, size int) error {
 
 // msix says whether MSI-X is enabled now: what the device sees in its own configuration space decides, not what was asked for.
 func (t *pciTransport) msix() (bool, error) {
-	config, err := readConfigSpace(t.fn)
-	if err != nil {
+	space, err := readConfigSpace(t.fn)
+	if space == nil {
 		return false, err
 	}
-	if binary.LittleEndian.Uint32(config[pci.ConfigClass:]) == math.MaxUint32 {
-		return false, t.errorf("configuration space reads all ones: %w (unplugged, or powered down)", nic.ErrGone)
-	}
-	list, err := pci.Capabilities(config)
-	c, ok := pci.FindCapability(list, pci.CapMSIX)
+	c, ok := pci.FindCapability(space.list, pci.CapMSIX)
 	if !ok {
-		if err != nil {
-			err = fmt.Errorf("%s: %w", t.fn.Name(), err)
-		}
+		return false, err // a list that breaks off may have had it
+	}
+	if err := space.read(c.Offset, msixSize); err != nil {
 		return false, err
 	}
-	m, err := pci.ParseMSIX(config, c)
+	m, err := pci.ParseMSIX(space.bytes[:], c)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", t.fn.Name(), err)
 	}

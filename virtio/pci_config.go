@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
+	"bare.wire/nic"
 	"bare.wire/pci"
 	"bare.wire/virtio/spec"
 )
@@ -113,17 +115,52 @@ func (t *pciTransport) writeConfig(w *window, off int, p []byte) error {
 	return nil
 }
 
-// readConfigSpace reads the part of configuration space that every function has.
-func readConfigSpace(fn pci.Function) ([]byte, error) {
-	config := make([]byte, 0, pci.ConfigSize)
-	for off := 0; off < pci.ConfigSize; off += 4 {
-		v, err := fn.ReadConfig(off, 4)
-		if err != nil {
-			return nil, fmt.Errorf("%s: read configuration space: %w", fn.Name(), err)
-		}
-		config = binary.LittleEndian.AppendUint32(config, v)
+// configSpace is a function's configuration space, as far as it has been read. The whole is not: one of virtio's capabilities has
+// a window in it, and a read of that is an access to a register somewhere (§4.1.4.9).
+type configSpace struct {
+	fn    pci.Function
+	bytes [pci.ConfigSize]byte
+	known [pci.ConfigSize / 4]bool
+	list  []pci.Capability
+}
+
+// readConfigSpace reads the header and the list of capabilities. A list that makes no sense is an error beside what was found
+// of it.
+func readConfigSpace(fn pci.Function) (*configSpace, error) {
+	s := &configSpace{fn: fn}
+	if err := s.read(0, pci.ConfigHeaderSize); err != nil {
+		return nil, err
 	}
-	return config, nil
+	if binary.LittleEndian.Uint32(s.bytes[pci.ConfigClass:]) == math.MaxUint32 {
+		return nil, fmt.Errorf("%s: configuration space reads all ones: %w (unplugged, or powered down)", fn.Name(), nic.ErrGone)
+	}
+	const pointer, header = 0x34, 4 // of the first capability; id, next, and two bytes of its own
+	for at := int(s.bytes[pointer] &^ 3); at >= pci.ConfigHeaderSize && !s.known[at/4]; at = int(s.bytes[at+1] &^ 3) {
+		if err := s.read(at, header); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if s.list, err = pci.Capabilities(s.bytes[:]); err != nil {
+		err = fmt.Errorf("%s: %w", fn.Name(), err)
+	}
+	return s, err
+}
+
+// read reads what is not known yet of n bytes at off, words of 4 bytes, as far as there is configuration space.
+func (s *configSpace) read(off, n int) error {
+	for i := off / 4; i < min((off+n+3)/4, len(s.known)); i++ {
+		if s.known[i] {
+			continue
+		}
+		v, err := s.fn.ReadConfig(4*i, 4)
+		if err != nil {
+			return fmt.Errorf("%s: read configuration space: %w", s.fn.Name(), err)
+		}
+		binary.LittleEndian.PutUint32(s.bytes[4*i:], v)
+		s.known[i] = true
+	}
+	return nil
 }
 
 // narrowBAR opens BAR n, whose registers are accessed with their own width.

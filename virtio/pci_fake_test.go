@@ -28,6 +28,8 @@ type fakeDevice struct {
 	bars   map[int]*fakeBAR
 	next   byte // where the next capability goes
 	last   byte // where the last one is
+	// accessWindow is where in configuration space a read is one of a register somewhere.
+	accessWindow int
 
 	mu         sync.Mutex
 	wrong      []string
@@ -50,11 +52,10 @@ type fakeDevice struct {
 	isr        uint8
 	rung       []string // what was written to notification registers
 
-	msix     int // vectors that the function has; 0: INTx
-	handler  func(int)
-	closed   bool
-	fnGone   func(error)
-	legacyTo int // bytes of BAR 0
+	msix    int // vectors that the function has; 0: INTx
+	handler func(int)
+	closed  bool
+	fnGone  func(error)
 }
 
 // field is a register of one of the structures.
@@ -64,13 +65,12 @@ type field struct {
 }
 
 type fakeQueue struct {
-	most, size              int
-	vector, enable          uint16
-	notifyOff, notifyData   uint16
-	desc, driver, device    uint64
-	pfn                     uint32
-	resets                  int
-	desc0, driver0, device0 int // writes of halves
+	most, size            int
+	vector, enable        uint16
+	notifyOff, notifyData uint16
+	desc, driver, device  uint64
+	pfn                   uint32
+	resets                int
 }
 
 // Where the structures are in BAR 4.
@@ -136,7 +136,7 @@ func (d *fakeDevice) vendor(kind, bar byte, off, size uint32, more ...byte) (at 
 // noCapabilities forgets all of them.
 func (d *fakeDevice) noCapabilities() {
 	clear(d.config[0x34:])
-	d.next, d.last = 0x40, 0
+	d.next, d.last, d.accessWindow = 0x40, 0, 0
 }
 
 func (d *fakeDevice) structures(bar byte) {
@@ -144,6 +144,7 @@ func (d *fakeDevice) structures(bar byte) {
 	d.vendor(spec.CapISR, bar, fakeISR, 1)
 	d.vendor(spec.CapDevice, bar, fakeNet, spec.NetConfigSize)
 	d.vendor(spec.CapNotify, bar, fakeNotify, 0x1000, 4, 0, 0, 0)
+	d.accessWindow = int(d.vendor(spec.CapPCIAccess, 0, 0, 0, 0, 0, 0, 0)) + spec.CapPCIData
 }
 
 func (d *fakeDevice) misuse(format string, args ...any) {
@@ -171,6 +172,9 @@ func (d *fakeDevice) ReadConfig(off, size int) (uint32, error) {
 	defer d.mu.Unlock()
 	if d.gone {
 		return 1<<(8*size) - 1, nil
+	}
+	if d.accessWindow != 0 && off/4 == d.accessWindow/4 {
+		d.misuse("the window at %#x of configuration space is read", off)
 	}
 	var b [4]byte
 	copy(b[:], d.config[off:off+size])

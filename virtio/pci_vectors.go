@@ -32,9 +32,9 @@ func (r vectorRegister) take(vector uint16) bool {
 	return r.bar.Read16(r.off) == vector
 }
 
-// interrupts switches n vectors on, the last of them for the configuration, or all off. Where config is the register for that
-// is known once MSI-X is on. isr is the interrupt status register (§4.1.4.5).
-func (t *pciTransport) interrupts(n int, f func(vector int), config func() (vectorRegister, error), isr vectorRegister) (int, error) {
+// interrupts switches n vectors on, the last of them for the configuration, or all off. config is the register for that, which
+// a legacy device has with MSI-X only; isr is the interrupt status register (§4.1.4.5).
+func (t *pciTransport) interrupts(n int, f func(vector int), config, isr vectorRegister) (int, error) {
 	v := &t.vectors
 	if f == nil {
 		v.n, v.msix = 0, false
@@ -47,11 +47,7 @@ func (t *pciTransport) interrupts(n int, f func(vector int), config func() (vect
 		if err != nil || !v.msix {
 			return got, err
 		}
-		r, err := config()
-		if err != nil {
-			return 0, err
-		}
-		if r.take(uint16(got - 1)) {
+		if config.take(uint16(got - 1)) {
 			return got, nil
 		}
 		if got == 1 {
