@@ -225,48 +225,52 @@ func (d *Device) RxSegments(k, segs int) int {
 // TxStep sends everything that the driver has queued and returns how many frames that is.
 func (d *Device) TxStep() int { return d.tx.transmit() }
 
-// Memory is found again by a small table: a step that asked Memory for each header would cost more than what it measures.
+// Memory is found again by a small table: a step that asked Memory for each header would cost more than what it measures. Most
+// headers lie near the one before; the steps look there first.
 const (
 	chunkShift = 21
 	chunks     = 64
 )
 
+// chunk is a piece of memory, in which headers may begin at bus addresses from … from+last.
 type chunk struct {
-	key uint64 // bus >> chunkShift, plus 1: 0 is empty
-	mem []byte
+	base       unsafe.Pointer // nil: there is none
+	from, last uint64
+	_          uint64
 }
 
-// at returns the n bytes at a bus address, nil where there are not so many.
-func (d *Device) at(bus uint64, n int) []byte {
+func (c *chunk) has(bus uint64) bool { return bus-c.from <= c.last && c.base != nil }
+
+func (c *chunk) at(bus uint64) unsafe.Pointer { return unsafe.Add(c.base, bus-c.from) }
+
+// chunk is the piece in which a header at a bus address lies; an empty one where there is no memory for one.
+func (d *Device) chunk(bus uint64) chunk {
 	c := &d.chunks[bus>>chunkShift%chunks]
-	off := int(bus & (1<<chunkShift - 1))
-	if c.key == bus>>chunkShift+1 && off <= len(c.mem)-n {
-		return c.mem[off:][:n]
+	if c.has(bus) {
+		return *c
 	}
-	return d.find(bus, n)
-}
-
-func (d *Device) find(bus uint64, n int) []byte {
 	first := bus &^ (1<<chunkShift - 1)
-	off := int(bus - first)
-	if mem, err := d.cfg.Memory.Bytes(first, 1<<chunkShift); err == nil && off <= len(mem)-n {
-		d.chunks[bus>>chunkShift%chunks] = chunk{bus>>chunkShift + 1, mem}
-		return mem[off:][:n]
+	if mem, err := d.cfg.Memory.Bytes(first, 1<<chunkShift); err == nil && len(mem) >= spec.HdrSize {
+		if found := (chunk{base: unsafe.Pointer(&mem[0]), from: first, last: uint64(len(mem) - spec.HdrSize)}); found.has(bus) {
+			*c = found
+			return found
+		}
 	}
-	mem, err := d.cfg.Memory.Bytes(bus, n) // no whole chunk is there: a small region
-	if err != nil || len(mem) < n {
-		return nil
+	mem, err := d.cfg.Memory.Bytes(bus, spec.HdrSize) // no whole chunk is there: a small region
+	if err != nil || len(mem) < spec.HdrSize {
+		return chunk{}
 	}
-	return mem
+	return chunk{base: unsafe.Pointer(&mem[0]), from: bus}
 }
 
-// put writes a header for a frame of parts buffers to a bus address.
-func (d *Device) put(bus uint64, parts int) bool {
-	mem := d.at(bus, spec.HdrSize)
-	if mem == nil {
-		return false
-	}
-	binary.LittleEndian.PutUint64(mem, d.header.lo)
-	binary.LittleEndian.PutUint32(mem[8:], uint32(parts)<<16)
-	return true
+// write writes the header; it need not be aligned.
+func (h header) write(to unsafe.Pointer) {
+	*(*uint64)(to) = h.lo
+	*(*uint32)(unsafe.Add(to, 8)) = h.hi
+}
+
+// of is the header of a frame of parts buffers.
+func (h header) of(parts int) header {
+	h.hi = uint32(parts) << 16
+	return h
 }

@@ -335,3 +335,31 @@ func Example() {
 	fmt.Println(d.RxStep(32), "frames,", binary.LittleEndian.Uint32(mem.mem[8:]), "bytes with the header")
 	// Output: 2 frames, 72 bytes with the header
 }
+
+func TestMemoryInSmallPieces(t *testing.T) {
+	const odd = base + 4096 // nothing before it: what is around an address is not memory as a whole
+	mem := memory{odd, make([]byte, 8192)}
+	d, err := nullvirtio.New(nullvirtio.Config{Name: "null:", Memory: mem})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.SetFeatures(spec.FeatureVersion1 | spec.FeatureRingPacked); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.EnableQueue(0, nullvirtio.Area{Size: 4, Desc: odd, Device: odd + 64}); err != nil {
+		t.Fatal(err)
+	}
+	for i, at := range []uint64{odd + 4096, odd + 5000, odd + 8192 - 12, odd + 8192 - 11} {
+		binary.LittleEndian.PutUint64(mem.mem[i*16:], at)
+		binary.LittleEndian.PutUint32(mem.mem[i*16+8:], 1536)
+		binary.LittleEndian.PutUint16(mem.mem[i*16+14:], spec.DescWrite|spec.DescAvail)
+	}
+	if n := d.RxStep(9); n != 3 {
+		t.Fatalf("%d frames arrive in three buffers and one that ends too early", n)
+	}
+	for _, at := range []int{4096, 5000, 8192 - 12} {
+		if mem.mem[at+10] != 1 {
+			t.Errorf("no header at %d", at)
+		}
+	}
+}

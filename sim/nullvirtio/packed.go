@@ -59,35 +59,62 @@ func (r *packed) available(max int) int {
 }
 
 func (r *packed) receive(d *Device, n, parts int) int {
-	length := uint32(d.cfg.Length)
-	whole := length + spec.HdrSize
-	done := 0
-	if parts == 1 { // the case that is measured
-		for ; done < n; done++ {
-			e := &r.desc[r.at]
-			if e.len < whole || !d.put(e.addr, 1) {
-				break
-			}
-			e.len = whole
-			e.hi = e.hi&idMask | r.used | writeFlag
-			r.step(1)
-		}
-		return done
+	if parts == 1 {
+		return r.whole(d, n)
 	}
-	for ; done < n; done++ {
-		e := &r.desc[r.at]
-		size := length
-		if done%parts == 0 {
-			size = whole
+	return r.pieces(d, n, parts)
+}
+
+// whole is the case that is measured: a frame to a buffer.
+func (r *packed) whole(d *Device, n int) int {
+	length := uint32(d.cfg.Length) + spec.HdrSize
+	h := d.header
+	var c chunk
+	for left := n; left > 0; {
+		run := r.desc[r.at:] // to the end of the ring at most
+		run = run[:min(left, len(run))]
+		flags := r.used | writeFlag
+		for i := range run {
+			e := &run[i]
+			if !c.has(e.addr) {
+				c = d.chunk(e.addr)
+			}
+			if e.len < length || c.base == nil {
+				r.step(i)
+				return n - left + i
+			}
+			h.write(c.at(e.addr))
+			e.len = length
+			e.hi = e.hi&idMask | flags
 		}
-		if e.len < size || done%parts == 0 && !d.put(e.addr, parts) {
-			break
+		left -= len(run)
+		r.step(len(run))
+	}
+	return n
+}
+
+// pieces has each frame fill parts buffers.
+func (r *packed) pieces(d *Device, n, parts int) int {
+	h := d.header.of(parts)
+	for i := range n {
+		e := &r.desc[r.at]
+		size := uint32(d.cfg.Length)
+		if i%parts == 0 {
+			size += spec.HdrSize
+			c := d.chunk(e.addr)
+			if c.base == nil || e.len < size {
+				return i
+			}
+			h.write(c.at(e.addr))
+		}
+		if e.len < size {
+			return i
 		}
 		e.len = size
 		e.hi = e.hi&idMask | r.used | writeFlag
 		r.step(1)
 	}
-	return done
+	return n
 }
 
 // transmit uses each chain by a descriptor at its beginning, with the id of its end (§2.8.6); in order, all of them by one, which

@@ -66,56 +66,84 @@ func (r *split) waiting() int {
 func (r *split) available(max int) int { return min(max, r.waiting()) }
 
 func (r *split) receive(d *Device, n, parts int) int {
-	at, length := r.next, uint32(d.cfg.Length)
-	whole := length + spec.HdrSize
-	if parts == 1 { // the case that is measured
-		for range n {
-			id, e := r.peek(at)
-			if e == nil || e.len < whole || !d.put(e.addr, 1) {
-				break
-			}
-			r.used[at&r.mask] = usedWord{uint32(id), whole}
-			at++
-		}
+	before := r.next
+	if parts == 1 {
+		r.next += r.whole(d, n)
 	} else {
-		for i := range n {
-			size := length
-			if i%parts == 0 {
-				size = whole
-			}
-			id, e := r.peek(at)
-			if e == nil || e.len < size || i%parts == 0 && !d.put(e.addr, parts) {
-				at -= uint16(i % parts)
-				break
-			}
-			r.used[at&r.mask] = usedWord{uint32(id), size}
-			at++
-		}
+		r.next += r.pieces(d, n, parts)
 	}
-	done := int(at - r.next)
-	r.next = at
-	r.head[1] = at
+	r.head[1] = r.next
+	return int(r.next - before)
+}
+
+// whole is the case that is measured: a frame to a buffer.
+func (r *split) whole(d *Device, n int) (done uint16) {
+	length := uint32(d.cfg.Length) + spec.HdrSize
+	desc, used, entries, h := r.desc, r.used, r.avail[2:], d.header
+	entries = entries[:len(used)]
+	var c chunk
+	for range n {
+		at := int(r.next+done) & (len(used) - 1)
+		id := int(entries[at])
+		if id >= len(desc) {
+			return done
+		}
+		e := &desc[id]
+		if !c.has(e.addr) {
+			c = d.chunk(e.addr)
+		}
+		if e.len < length || c.base == nil {
+			return done
+		}
+		h.write(c.at(e.addr))
+		used[at] = usedWord{uint32(id), length}
+		done++
+	}
 	return done
 }
 
-// peek returns the available entry of an index, and its descriptor; nil for one that is none.
-func (r *split) peek(at uint16) (id uint16, e *desc) {
-	id = r.avail[2:][at&r.mask]
-	if int(id) >= len(r.desc) {
-		return id, nil
+// pieces has each frame fill parts buffers. A frame that there are not all buffers for does not arrive.
+func (r *split) pieces(d *Device, n, parts int) (done uint16) {
+	h := d.header.of(parts)
+	for i := range n {
+		at := (r.next + uint16(i)) & r.mask
+		id, size := r.avail[2:][at], uint32(d.cfg.Length)
+		if int(id) >= len(r.desc) {
+			return done
+		}
+		e := &r.desc[id]
+		if i%parts == 0 {
+			size += spec.HdrSize
+			c := d.chunk(e.addr)
+			if c.base == nil || e.len < size {
+				return done
+			}
+			h.write(c.at(e.addr))
+		}
+		if e.len < size {
+			return done
+		}
+		r.used[at] = usedWord{uint32(id), size}
+		if (i+1)%parts == 0 {
+			done += uint16(parts)
+		}
 	}
-	return id, &r.desc[id]
+	return done
 }
 
 func (r *split) transmit() int {
-	entries := r.avail[2:]
 	n := r.waiting()
-	at := r.next
-	for range n {
-		r.used[at&r.mask] = usedWord{uint32(entries[at&r.mask]), 0}
-		at++
+	for left := n; left > 0; {
+		at := int(r.next & r.mask)
+		entries := r.avail[2+at:] // to the end of the ring at most
+		entries = entries[:min(left, len(entries))]
+		used := r.used[at:][:len(entries)]
+		for i, id := range entries {
+			used[i] = usedWord{uint32(id), 0}
+		}
+		left -= len(entries)
+		r.next += uint16(len(entries))
 	}
-	r.next = at
-	r.head[1] = at
+	r.head[1] = r.next
 	return n
 }
