@@ -16,7 +16,7 @@ type slowQueue struct {
 
 // newSlowQueue lays out a queue with some memory for data, see slowQueue.data.
 func newSlowQueue(env *queueEnv, vq, size int, mem *vtop.Arena) (*slowQueue, error) {
-	q := &slowQueue{tokens: make([]uint64, size)}
+	q := new(slowQueue)
 	if err := q.init(env, "control queue", vq, size, mem); err != nil {
 		return nil, err
 	}
@@ -24,6 +24,7 @@ func newSlowQueue(env *queueEnv, vq, size int, mem *vtop.Arena) (*slowQueue, err
 	if err != nil {
 		return nil, err
 	}
+	q.tokens = make([]uint64, size)
 	q.mem, q.memBus = unsafe.Slice((*byte)(p), slowBytes), bus
 	return q, nil
 }
