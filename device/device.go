@@ -8,7 +8,9 @@
 //	null:                      the 82599 driver on a card that only says "done": what the driver itself costs
 //	null:?driver=virtio        the same of the virtio driver, with ring=split or ring=packed
 //	tap:tap0                   the host's kernel, through a TAP interface: a virtio device whose wire it is
-//	0000:03:00.0               an 82599 at that PCI address, bound to vfio-pci ("pktgen devices" lists and binds them)
+//	vhost-user:/run/pg0        a vhost-user back end at that socket; with ?server it is the one that connects
+//	0000:03:00.0               an 82599 or a virtio-net card at that PCI address, bound to vfio-pci ("pktgen devices" lists and
+//	                           binds them)
 //	0000:03:00.0?access=sysfs  the same without VFIO and without an IOMMU, with a guardian process; see package pci
 //
 // Open picks the driver, gives all cards of one call one bus address space, so that a buffer can go from one to another,
@@ -115,6 +117,7 @@ func schemes() []scheme {
 		{"sim:", "two software 82599s on one 10 Gb/s wire; sim:a and sim:b are its ends", simUsage(), openSim},
 		{"null:", "a driver on a card that only says \"done\", to measure the driver", nullUsage(), openNull},
 		{"tap:", "the host's kernel, through the TAP interface tap:NAME", tapUsage(), openTap},
+		{"vhost-user:", "a vhost-user back end, such as DPDK's, at the socket vhost-user:PATH", vhostUsage(), openVhost},
 		{pciExample, "a network card by its PCI address, bound to vfio-pci", pciUsage(), openPCI},
 	}
 }

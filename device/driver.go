@@ -115,3 +115,15 @@ func drivable() string {
 	}
 	return strings.Join(words, ", ")
 }
+
+// PhysicalByID says whether cards with these identifiers reach memory by physical addresses even where there is an IOMMU, as far as
+// that can be known before one is opened: transitional virtio devices do. Opening one takes root and huge pages then.
+func PhysicalByID(vendor, device uint16) bool {
+	return vendor == spec.PCIVendor && device == spec.PCITransitionalNet
+}
+
+// CheckFeatures is an error for a list of virtio features that the parameter features= does not take.
+func CheckFeatures(list string) error {
+	_, err := spec.ParseRestriction(list)
+	return err
+}

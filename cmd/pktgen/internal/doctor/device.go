@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"bare.wire/cmd/pktgen/internal/inventory"
+	"bare.wire/device"
 	"bare.wire/pci"
 )
 
@@ -67,23 +68,27 @@ func (e *exam) software(ctx context.Context, uri string) {
 	e.ok(uri, "in software: needs nothing")
 }
 
-// foreign is a parameter that no card takes, "" when there is none.
-func foreign(query string) string {
+// foreign is a parameter that the card does not take, "" when there is none, and what it takes.
+func foreign(d *pci.Device, query string) (word, fix string) {
+	fix = "write access=vfio, access=sysfs or access=noiommu, or nothing"
 	for _, word := range strings.Split(query, "&") {
-		if word != "" && !strings.HasPrefix(word, "access=") {
-			return word
+		list, features := strings.CutPrefix(word, "features=")
+		switch {
+		case word == "" || strings.HasPrefix(word, "access="):
+		case !features || device.DriverFor(d.Vendor, d.Device) != "virtio":
+			return word, fix
+		default:
+			if err := device.CheckFeatures(list); err != nil {
+				return word, err.Error()
+			}
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // card looks at a PCI card that is to be driven.
 func (e *exam) card(uri string, a pci.Address, query string) {
 	fail := func(fix, format string, args ...any) { e.lacks(true, uri, fix, format, args...) }
-	if word := foreign(query); word != "" {
-		fail("write access=vfio, access=sysfs or access=noiommu, or nothing", "%s: a card has no such parameter", clean(word))
-		return
-	}
 	d, err := e.Host.Device(a)
 	if err != nil {
 		fail("pktgen devices --all", "%s", clean(err.Error()))
@@ -91,6 +96,10 @@ func (e *exam) card(uri string, a pci.Address, query string) {
 	}
 	if !inventory.Supported(d) {
 		fail("pktgen devices lists the others", "%04x:%04x: there is no driver for it here", d.Vendor, d.Device)
+		return
+	}
+	if word, fix := foreign(d, query); word != "" {
+		fail(clean(fix), "%s: the card has no such parameter", clean(word))
 		return
 	}
 	if use := e.Host.InUse(d); len(use) > 0 {
@@ -165,6 +174,9 @@ func (e *exam) byVFIO(uri string, d *pci.Device, access string) {
 		e.lacks(true, uri, bind+" --user $USER", "its device node %s does not open for you", d.GroupNode())
 	case access == "noiommu" && !e.Root:
 		e.lacks(true, uri, "sudo pktgen ...", "only root may drive a card that no IOMMU guards")
+	case device.PhysicalByID(d.Vendor, d.Device) && !e.Root:
+		e.lacks(true, uri, "sudo pktgen ...; or a device without the legacy interface (QEMU: disable-legacy=on,iommu_platform=on)",
+			"a transitional virtio device reaches memory past the IOMMU, by physical addresses, which only root is told")
 	default:
 		e.ok(uri, "bound to vfio-pci, %s opens", d.GroupNode())
 	}

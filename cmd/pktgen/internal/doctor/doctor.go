@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"bare.wire/clock"
+	"bare.wire/device"
 	"bare.wire/pci"
 )
 
@@ -77,6 +78,7 @@ func Examine(ctx context.Context, c Config) (*Report, error) {
 	e := &exam{Config: c, Report: Report{Schema: Schema, Checks: []Check{}}}
 	for _, uri := range c.URIs {
 		e.needs.add(uri)
+		e.needs.hugePages = e.needs.hugePages || e.physical(uri)
 	}
 	for _, check := range []func(){
 		e.kernel, e.processor, e.clocksource, e.processors, e.hugePages, e.lockedMemory, e.iommu, e.vfio, e.vfioNode, e.tun,
@@ -121,6 +123,17 @@ func access(query string) string {
 		}
 	}
 	return ""
+}
+
+// physical says whether a card is known to need memory at fixed addresses although it is reached through VFIO.
+func (e *exam) physical(uri string) bool {
+	head, _, _ := strings.Cut(uri, "?")
+	a, err := pci.ParseAddress(head)
+	if err != nil {
+		return false
+	}
+	d, err := e.Host.Device(a)
+	return err == nil && device.PhysicalByID(d.Vendor, d.Device)
 }
 
 func (e *exam) ok(name, format string, args ...any) {

@@ -101,6 +101,12 @@ func TestWhatIsAmissIsSaidWithWhatRemovesIt(t *testing.T) {
 	withoutIOMMU := func(m *pcitest.Machine) { m.NoIOMMU(); m.Remove("sys/kernel/iommu_groups") }
 	unbound := func(m *pcitest.Machine) { m.Remove("sys/bus/pci/devices/" + card + "/driver") }
 	ungrouped := func(m *pcitest.Machine) { m.Remove("sys/bus/pci/devices/" + card + "/iommu_group") }
+	virtio := func(device string) func(*pcitest.Machine) {
+		return func(m *pcitest.Machine) {
+			m.Put("sys/bus/pci/devices/"+card+"/vendor", "0x1af4\n")
+			m.Put("sys/bus/pci/devices/"+card+"/device", device+"\n")
+		}
+	}
 	for name, c := range map[string]struct {
 		spoil  func(m *pcitest.Machine)
 		uris   string
@@ -128,26 +134,31 @@ func TestWhatIsAmissIsSaidWithWhatRemovesIt(t *testing.T) {
 			m.Remove("sys/bus/pci/drivers/vfio-pci")
 			m.Put("lib/modules/6.1.0-test/modules.dep", "kernel/drivers/vfio/pci/vfio-pci.ko.xz: x\n")
 		}, card, "vfio", doctor.Fail, "modprobe vfio-pci"},
-		"no vfio-pci":           {func(m *pcitest.Machine) { m.Remove("sys/bus/pci/drivers/vfio-pci") }, card, "vfio", doctor.Fail, "extra modules"},
-		"no VFIO node":          {func(m *pcitest.Machine) { m.Remove("dev/vfio/vfio") }, card, "vfio node", doctor.Fail, "modprobe"},
-		"no tap":                {func(m *pcitest.Machine) { m.Remove("dev/net/tun") }, "tap:pg0", "tun", doctor.Fail, "modprobe tun"},
-		"no tap, not needed":    {func(m *pcitest.Machine) { m.Remove("dev/net/tun") }, "", "tun", doctor.Warn, "modprobe tun"},
-		"no such card":          {func(*pcitest.Machine) {}, "0000:09:00.0", "0000:09:00.0", doctor.Fail, "pktgen devices"},
-		"no such kind":          {func(*pcitest.Machine) {}, "eth0", "eth0", doctor.Fail, "pktgen devices"},
-		"another card":          {func(m *pcitest.Machine) { m.Put("sys/bus/pci/devices/"+card+"/device", "0x1572\n") }, card, card, doctor.Fail, "pktgen devices"},
-		"not bound":             {unbound, card, card, doctor.Fail, "sudo pktgen devices bind " + card},
-		"not bound, no IOMMU":   {func(m *pcitest.Machine) { unbound(m); ungrouped(m) }, card + "?access=noiommu", card + "?access=noiommu", doctor.Fail, "bind " + card + " --allow-noiommu"},
-		"bound, sysfs":          {func(*pcitest.Machine) {}, card + "?access=sysfs", card + "?access=sysfs", doctor.Fail, "sudo pktgen devices unbind " + card},
-		"noiommu with an IOMMU": {func(*pcitest.Machine) {}, card + "?access=noiommu", card + "?access=noiommu", doctor.Fail, "leave access=noiommu away"},
-		"sysfs with an IOMMU":   {unbound, card + "?access=sysfs", card + "?access=sysfs", doctor.Fail, "devices bind " + card},
-		"noiommu without root":  {func(m *pcitest.Machine) { noIOMMUGroup(m); m.Put("dev/vfio/noiommu-17", "") }, card + "?access=noiommu", card + "?access=noiommu", doctor.Fail, "sudo pktgen ..."},
-		"no such access":        {func(*pcitest.Machine) {}, card + "?access=magic", card + "?access=magic", doctor.Fail, "access=sysfs"},
-		"a misspelled access":   {func(*pcitest.Machine) {}, card + "?acces=sysfs", card + "?acces=sysfs", doctor.Fail, "write access=vfio"},
-		"sysfs without root":    {func(m *pcitest.Machine) { unbound(m); ungrouped(m) }, card + "?access=sysfs", card + "?access=sysfs", doctor.Fail, "sudo pktgen ..."},
-		"no node of the group":  {func(m *pcitest.Machine) { m.Remove("dev/vfio/17") }, card, card, doctor.Fail, "sudo pktgen devices bind"},
-		"in use":                {func(m *pcitest.Machine) { m.Link("proc/812/fd/3", "/dev/vfio/17") }, card, card, doctor.Fail, "pktgen devices show " + card},
-		"no socket":             {func(*pcitest.Machine) {}, "vhost-user:/run/vm1.sock", "vhost-user:/run/vm1.sock", doctor.Fail, "other end"},
-		"VFIO without an IOMMU": {noIOMMUGroup, card, card, doctor.Fail, "?access=noiommu"},
+		"no vfio-pci":                 {func(m *pcitest.Machine) { m.Remove("sys/bus/pci/drivers/vfio-pci") }, card, "vfio", doctor.Fail, "extra modules"},
+		"no VFIO node":                {func(m *pcitest.Machine) { m.Remove("dev/vfio/vfio") }, card, "vfio node", doctor.Fail, "modprobe"},
+		"no tap":                      {func(m *pcitest.Machine) { m.Remove("dev/net/tun") }, "tap:pg0", "tun", doctor.Fail, "modprobe tun"},
+		"no tap, not needed":          {func(m *pcitest.Machine) { m.Remove("dev/net/tun") }, "", "tun", doctor.Warn, "modprobe tun"},
+		"no such card":                {func(*pcitest.Machine) {}, "0000:09:00.0", "0000:09:00.0", doctor.Fail, "pktgen devices"},
+		"no such kind":                {func(*pcitest.Machine) {}, "eth0", "eth0", doctor.Fail, "pktgen devices"},
+		"another card":                {func(m *pcitest.Machine) { m.Put("sys/bus/pci/devices/"+card+"/device", "0x1572\n") }, card, card, doctor.Fail, "pktgen devices"},
+		"not bound":                   {unbound, card, card, doctor.Fail, "sudo pktgen devices bind " + card},
+		"not bound, no IOMMU":         {func(m *pcitest.Machine) { unbound(m); ungrouped(m) }, card + "?access=noiommu", card + "?access=noiommu", doctor.Fail, "bind " + card + " --allow-noiommu"},
+		"bound, sysfs":                {func(*pcitest.Machine) {}, card + "?access=sysfs", card + "?access=sysfs", doctor.Fail, "sudo pktgen devices unbind " + card},
+		"noiommu with an IOMMU":       {func(*pcitest.Machine) {}, card + "?access=noiommu", card + "?access=noiommu", doctor.Fail, "leave access=noiommu away"},
+		"sysfs with an IOMMU":         {unbound, card + "?access=sysfs", card + "?access=sysfs", doctor.Fail, "devices bind " + card},
+		"noiommu without root":        {func(m *pcitest.Machine) { noIOMMUGroup(m); m.Put("dev/vfio/noiommu-17", "") }, card + "?access=noiommu", card + "?access=noiommu", doctor.Fail, "sudo pktgen ..."},
+		"no such access":              {func(*pcitest.Machine) {}, card + "?access=magic", card + "?access=magic", doctor.Fail, "access=sysfs"},
+		"a misspelled access":         {func(*pcitest.Machine) {}, card + "?acces=sysfs", card + "?acces=sysfs", doctor.Fail, "write access=vfio"},
+		"features of an 82599":        {func(*pcitest.Machine) {}, card + "?features=-mq", card + "?features=-mq", doctor.Fail, "write access=vfio"},
+		"a misspelled feature":        {virtio("0x1041"), card + "?features=-mrg", card + "?features=-mrg", doctor.Fail, "mrg_rxbuf"},
+		"virtio with features":        {virtio("0x1041"), card + "?features=-mrg_rxbuf", card + "?features=-mrg_rxbuf", doctor.OK, ""},
+		"transitional, no root":       {virtio("0x1000"), card, card, doctor.Fail, "disable-legacy=on"},
+		"transitional, no huge pages": {func(m *pcitest.Machine) { virtio("0x1000")(m); noHugePages(m) }, card, "hugepages", doctor.Fail, "nr_hugepages"},
+		"sysfs without root":          {func(m *pcitest.Machine) { unbound(m); ungrouped(m) }, card + "?access=sysfs", card + "?access=sysfs", doctor.Fail, "sudo pktgen ..."},
+		"no node of the group":        {func(m *pcitest.Machine) { m.Remove("dev/vfio/17") }, card, card, doctor.Fail, "sudo pktgen devices bind"},
+		"in use":                      {func(m *pcitest.Machine) { m.Link("proc/812/fd/3", "/dev/vfio/17") }, card, card, doctor.Fail, "pktgen devices show " + card},
+		"no socket":                   {func(*pcitest.Machine) {}, "vhost-user:/run/vm1.sock", "vhost-user:/run/vm1.sock", doctor.Fail, "other end"},
+		"VFIO without an IOMMU":       {noIOMMUGroup, card, card, doctor.Fail, "?access=noiommu"},
 		"a shared group": {func(m *pcitest.Machine) {
 			m.Add(pcitest.Card{Address: "0000:03:00.1", ID: "8086:10fb", Class: 0x020000, Driver: "ixgbe", Group: 17, Interface: "ens2"})
 		}, card, card, doctor.Fail, "IOMMU group 17"},

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"bare.wire/ixgbe/reg"
+	"bare.wire/device"
 	"bare.wire/pci"
 )
 
@@ -56,7 +56,8 @@ type Device struct {
 	Revision   int         `json:"revision"`
 	VendorName string      `json:"vendor_name"`
 	DeviceName string      `json:"device_name"`
-	Driver     string      `json:"driver"`
+	Driver     string      `json:"driver"`    // the kernel's that has it
+	DrivenBy   string      `json:"driven_by"` // the driver here; "" for none
 	Override   string      `json:"override"`
 	NUMANode   int         `json:"numa_node"`
 	Group      int         `json:"iommu_group"`
@@ -89,11 +90,8 @@ type Node struct {
 	Opens bool   `json:"opens"` // for whoever runs this
 }
 
-// Supported reports whether the ixgbe driver drives the card.
-func Supported(d *pci.Device) bool {
-	r, known := reg.LookupDevice(d.Device)
-	return d.Vendor == reg.PCI_VENDOR_INTEL && known && r.Supported()
-}
+// Supported reports whether there is a driver for the card here.
+func Supported(d *pci.Device) bool { return device.DriverFor(d.Vendor, d.Device) != "" }
 
 // Make looks at the machine. With all it lists what is no network card too. Devices that cannot be read are named in Problems.
 func Make(h *pci.Host, all bool) *List {
@@ -134,7 +132,7 @@ func describe(h *pci.Host, d *pci.Device, use []string) Device {
 	out := Device{
 		URI: d.Address.String(), Vendor: hex4(d.Vendor), Device: hex4(d.Device), SubVendor: hex4(d.SubVendor), SubDevice: hex4(d.SubDevice),
 		Class: fmt.Sprintf("%06x", d.Class), Revision: int(d.Revision), VendorName: d.VendorName, DeviceName: d.DeviceName,
-		Driver: clean(d.Driver), Override: clean(d.Override), NUMANode: d.NUMANode, Group: d.Group, NoIOMMU: d.NoIOMMU,
+		Driver: clean(d.Driver), DrivenBy: device.DriverFor(d.Vendor, d.Device), Override: clean(d.Override), NUMANode: d.NUMANode, Group: d.Group, NoIOMMU: d.NoIOMMU,
 		Interfaces: []Interface{}, InUse: []string{},
 	}
 	for _, i := range d.Interfaces {

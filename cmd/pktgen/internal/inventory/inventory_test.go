@@ -47,10 +47,10 @@ func machine(t *testing.T) *pcitest.Machine {
 	return m
 }
 
-const wantTable = `URI           DRIVER      NUMA  LINK     IN USE                      STATE        NAME
-0000:00:04.0  virtio-pci  -     eth0 up  default route through eth0  unsupported  Virtio 1.0 network device
-0000:03:00.0  ixgbe       0     ens1 up  no                          bindable     82599ES 10-Gigabit SFI/SFP+ Network Conne...
-0000:03:00.1  vfio-pci    0     -        no                          ready        82599ES 10-Gigabit SFI/SFP+ Network Conne...
+const wantTable = `URI           DRIVER      NUMA  LINK     IN USE                      STATE     NAME
+0000:00:04.0  virtio-pci  -     eth0 up  default route through eth0  in-use    Virtio 1.0 network device
+0000:03:00.0  ixgbe       0     ens1 up  no                          bindable  82599ES 10-Gigabit SFI/SFP+ Network Conne...
+0000:03:00.1  vfio-pci    0     -        no                          ready     82599ES 10-Gigabit SFI/SFP+ Network Conne...
 sim:  in software, always there
 
 next:
@@ -70,6 +70,7 @@ func TestTheTableIsAsDocumented(t *testing.T) {
 const wantDetail = `0000:03:00.0  82599ES 10-Gigabit SFI/SFP+ Network Connection (Intel Corporation)
   id          8086:10fb revision 1, subsystem 8086:0003, class 020000
   driver      ixgbe
+  driven by   ixgbe
   NUMA node   0
   interface   ens1 02:00:00:00:00:01, up, link up, 10000 Mb/s, MTU 1500
   in use      no
@@ -168,6 +169,9 @@ func TestTheStateOfACardFollowsFromItsSurroundings(t *testing.T) {
 			m.Add(pcitest.Card{Address: "0000:03:00.2", ID: "144d:a808", Class: 0x010802, Driver: "nvme", Group: 17})
 		}, "0000:03:00.0", inventory.Shared, "show"},
 		"no driver here": {func(m *pcitest.Machine) { m.Put("sys/bus/pci/devices/0000:03:00.0/device", "0x1528\n") }, "0000:03:00.0", inventory.Unsupported, "no driver"},
+		"virtio, used":   {func(*pcitest.Machine) {}, "0000:00:04.0", inventory.InUse, "show"},
+		"virtio, free":   {func(m *pcitest.Machine) { m.Put("proc/net/route", "") }, "0000:00:04.0", inventory.Bindable, "bind 0000:00:04.0"},
+		"virtio, no net": {func(m *pcitest.Machine) { m.Put("sys/bus/pci/devices/0000:00:04.0/device", "0x1042\n") }, "0000:00:04.0", inventory.Unsupported, "no driver"},
 		"without a node": {func(m *pcitest.Machine) { m.Remove("dev/vfio/18") }, "0000:03:00.1", inventory.Ready, "/dev/vfio/18 is not there"},
 	} {
 		m := machine(t)

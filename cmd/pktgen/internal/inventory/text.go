@@ -133,6 +133,9 @@ func (d *Device) lines(line func(label, format string, args ...any), title func(
 		driver += " (driver_override " + d.Override + ")"
 	}
 	line("driver", "%s", driver)
+	if d.DrivenBy != "" {
+		line("driven by", "%s", d.DrivenBy)
+	}
 	if d.NUMANode >= 0 {
 		line("NUMA node", "%d", d.NUMANode)
 	}
