@@ -1,8 +1,10 @@
 // Command nicsim offers software network cards to others.
 //
 //	nicsim qemu -- qemu-system-x86_64 ...   an Intel 82599 in a virtual machine
+//	nicsim vhost-user /run/nic.sock         a virtio-net device for DPDK, QEMU or pktgen
 //
-// "nicsim qemu --help" lists the flags; docs/qemu.md is a guide. Package sim/qemu says how it works.
+// "nicsim qemu --help" lists the flags; docs/qemu.md and docs/vhost-user.md are guides. Packages sim/qemu and sim/vhostuser say how
+// it works.
 package main
 
 import (

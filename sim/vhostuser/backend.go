@@ -29,6 +29,8 @@ type Config struct {
 	// Device is what front ends get: a *virtionet.Device whose memory is Memory.
 	Device Device
 	Memory *Memory
+	// Sessions ends Run after so many front ends have come and gone; 0: never.
+	Sessions int
 	// Logger gets what front ends do; nil: nobody.
 	Logger *slog.Logger
 }
@@ -96,9 +98,10 @@ func removeStale(path string) error {
 	return os.Remove(path)
 }
 
-// Run serves one front end after another until ctx ends, which is no error. The world must be stepped by somebody.
+// Run serves one front end after another until ctx ends, which is no error, or there have been Config.Sessions. The world must be
+// stepped by somebody.
 func (b *Backend) Run(ctx context.Context) error {
-	for {
+	for b.cfg.Sessions == 0 || b.sessions.Load() < uint64(b.cfg.Sessions) {
 		c, err := b.next(ctx)
 		if ctx.Err() != nil {
 			if c != nil {
@@ -114,6 +117,7 @@ func (b *Backend) Run(ctx context.Context) error {
 			_ = b.cfg.World.Clock().Sleep(ctx, dialEvery)
 		}
 	}
+	return nil
 }
 
 // next waits for a front end.

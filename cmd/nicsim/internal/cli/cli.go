@@ -105,14 +105,14 @@ func (a *app) root() *cobra.Command {
 		Use:   "nicsim",
 		Short: "Software network cards for others",
 		Long: `nicsim offers software network cards to programs that expect real ones: an Intel 82599 as a PCI device of a
-virtual machine, driven by whatever driver runs in there.`,
+virtual machine, driven by whatever driver runs in there, or a virtio-net device on a vhost-user socket.`,
 		SilenceErrors: true, SilenceUsage: true,
 		SuggestionsMinimumDistance: 2,
 	}
 	root.SetOut(a.out)
 	root.SetErr(a.log)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(a.qemuCommand())
+	root.AddCommand(a.qemuCommand(), a.vhostCommand())
 	return root
 }
 

@@ -220,9 +220,9 @@ func say(t *testing.T, c io.ReadWriter, r *bufio.Reader, line string) (a map[str
 func TestTheControlSocketAnswersEachLine(t *testing.T) {
 	b := newBench(t, wireFlag{kind: wirePair}, "")
 	path := filepath.Join(t.TempDir(), "ctl")
-	ctl, err := listen(path, b)
+	ctl, err := listen(path, b.answer)
 	require.NoError(t, err)
-	_, err = listen(path, b)
+	_, err = listen(path, b.answer)
 	require.ErrorContains(t, err, "in use by another process")
 	var beside sync.WaitGroup
 	beside.Go(ctl.serve)
@@ -299,11 +299,11 @@ func TestASocketThatWasLeftBehindIsReplaced(t *testing.T) {
 	require.NoError(t, err)
 	ln.SetUnlinkOnClose(false)
 	require.NoError(t, ln.Close())
-	ctl, err := listen(path, b)
+	ctl, err := listen(path, b.answer)
 	require.NoError(t, err)
 	ctl.close()
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	_, err = listen(path, b)
+	_, err = listen(path, b.answer)
 	require.ErrorContains(t, err, "is no socket")
 }
 
@@ -314,7 +314,7 @@ func FuzzRequest(f *testing.F) {
 	world := sim.NewWorld(clock.NewVirtual(time.Unix(0, 0)))
 	b := &bench{clk: world.Clock(), world: world, cable: &cable{}}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		a, err := b.ask(line) // there are no cards, so most things are refused
+		a, err := b.desk().ask(line) // there are no cards, so most things are refused
 		if (a == nil) == (err == nil) {
 			t.Fatal(a, err)
 		}
@@ -328,8 +328,8 @@ func FuzzWire(f *testing.F) {
 	f.Add("tap:tap0?rate=1G&ab.loss=1e-3")
 	f.Add("pair?%")
 	f.Fuzz(func(t *testing.T, s string) {
-		w, err := parseWire(s)
-		if err == nil && (w.kind == wireTap || w.kind == wirePcap) != (w.arg != "") {
+		w, err := parseWire(s, wireNone, wirePair, wireTap, wirePcap, wireEcho, wireUser)
+		if err == nil && (wireForms[w.kind].what != "") != (w.arg != "") {
 			t.Fatalf("%q: %+v", s, w)
 		}
 	})

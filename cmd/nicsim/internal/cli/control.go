@@ -16,16 +16,16 @@ const maxRequest = 64 << 10
 
 // control is the socket by which a test steers the cards while a guest runs: a JSON object a line, and one for each answer.
 type control struct {
-	bench *bench
-	ln    *net.UnixListener
-	wg    sync.WaitGroup
+	answer func(line []byte) answer
+	ln     *net.UnixListener
+	wg     sync.WaitGroup
 
 	mu     sync.Mutex
 	conns  map[net.Conn]bool
 	closed bool
 }
 
-func listen(path string, b *bench) (*control, error) {
+func listen(path string, f func(line []byte) answer) (*control, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func listen(path string, b *bench) (*control, error) {
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	return &control{bench: b, ln: ln, conns: map[net.Conn]bool{}}, nil
+	return &control{answer: f, ln: ln, conns: map[net.Conn]bool{}}, nil
 }
 
 // removeStale removes a socket that nobody listens on, left by a nicsim that was killed.
@@ -88,7 +88,7 @@ func (c *control) talk(conn net.Conn) {
 				_, err = in.ReadSlice('\n')
 			}
 		case len(bytes.TrimSpace(line)) > 0:
-			a = c.bench.answer(line)
+			a = c.answer(line)
 		}
 		if a != nil && out.Encode(a) != nil || err != nil {
 			return

@@ -93,7 +93,7 @@ type bench struct {
 
 // check reads the flags that need more than pflag does.
 func (f *qemuFlags) check() (w wireFlag, faults nic82599.Faults, err error) {
-	if w, err = parseWire(f.wire); err != nil {
+	if w, err = parseWire(f.wire, wireNone, wirePair, wireTap, wirePcap); err != nil {
 		return w, faults, usage("%w", err)
 	}
 	if f.cards == 0 {
@@ -204,7 +204,7 @@ func (a *app) live(ctx context.Context, f *qemuFlags, b *bench) (err error) {
 		err = besides(err, b.cable.close())
 	}()
 	if f.control != "" {
-		if ctl, err = listen(f.control, b); err != nil {
+		if ctl, err = listen(f.control, b.answer); err != nil {
 			return environment(err)
 		}
 		beside.Go(func() { ctl.serve() })

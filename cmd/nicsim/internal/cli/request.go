@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"bare.wire/ixgbe/reg"
-	"bare.wire/sim/link"
 	"bare.wire/sim/nic82599"
 )
 
@@ -31,27 +30,37 @@ func failure(err error) answer { return answer{"ok": false, "error": err.Error()
 // verb is something that can be asked for.
 type verb struct {
 	uses string // the fields it takes besides "do"
-	do   func(b *bench, c int, r *request) (answer, error)
+	do   func(c int, r *request) (answer, error)
 }
 
-// verbs are what can be asked for, by name.
-var verbs = map[string]verb{
-	"stats":  {"card", (*bench).doStats},
-	"counts": {"card", (*bench).doCounts},
-	"misuse": {"card", (*bench).doMisuse},
-	"forget": {"card", (*bench).doForget},
-	"dma":    {"card", (*bench).doDMA},
-	"remove": {"card", (*bench).doRemove},
-	"link":   {"card up", (*bench).doLink},
-	"fault":  {"card name", (*bench).doFault},
-	"reg":    {"card off", (*bench).doReg},
-	"wire":   {"", (*bench).doWire},
-	"faults": {"", (*bench).doFaults},
+// desk answers requests.
+type desk struct {
+	cards int             // how many there are
+	verbs map[string]verb // what can be asked for, by name
+}
+
+// answer answers one request about the cards of a machine.
+func (b *bench) answer(line []byte) answer { return b.desk().answer(line) }
+
+func (b *bench) desk() desk {
+	return desk{len(b.cards), map[string]verb{
+		"stats":  {"card", b.doStats},
+		"counts": {"card", b.doCounts},
+		"misuse": {"card", b.doMisuse},
+		"forget": {"card", b.doForget},
+		"dma":    {"card", b.doDMA},
+		"remove": {"card", b.doRemove},
+		"link":   {"card up", b.doLink},
+		"fault":  {"card name", b.doFault},
+		"reg":    {"card off", b.doReg},
+		"wire":   {"", b.doWire},
+		"faults": {"", b.doFaults},
+	}}
 }
 
 // answer answers one request.
-func (b *bench) answer(line []byte) answer {
-	a, err := b.ask(line)
+func (d desk) answer(line []byte) answer {
+	a, err := d.ask(line)
 	if err != nil {
 		return failure(err)
 	}
@@ -59,7 +68,7 @@ func (b *bench) answer(line []byte) answer {
 	return a
 }
 
-func (b *bench) ask(line []byte) (answer, error) {
+func (d desk) ask(line []byte) (answer, error) {
 	var r request
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
@@ -75,10 +84,10 @@ func (b *bench) ask(line []byte) (answer, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("request: more than one object on the line")
 	}
-	v, ok := verbs[r.Do]
+	v, ok := d.verbs[r.Do]
 	if !ok {
-		names := make([]string, 0, len(verbs))
-		for n := range verbs {
+		names := make([]string, 0, len(d.verbs))
+		for n := range d.verbs {
 			names = append(names, n)
 		}
 		slices.Sort(names)
@@ -94,11 +103,11 @@ func (b *bench) ask(line []byte) (answer, error) {
 	}
 	card := 0
 	if r.Card != nil {
-		if card = *r.Card; card < 0 || card >= len(b.cards) {
-			return nil, fmt.Errorf("card %d: there are %d, from 0", card, len(b.cards))
+		if card = *r.Card; card < 0 || card >= d.cards {
+			return nil, fmt.Errorf("card %d: there are %d, from 0", card, d.cards)
 		}
 	}
-	return v.do(b, card, &r)
+	return v.do(card, &r)
 }
 
 // doStats gives the statistics registers as they are, without the effect of reading them, and what passed the seam.
@@ -202,31 +211,4 @@ func (b *bench) doReg(c int, r *request) (answer, error) {
 }
 
 // doWire counts the frames of the wire: a to b is from the first card.
-func (b *bench) doWire(int, *request) (answer, error) {
-	w := b.cable.wire
-	if w == nil {
-		return nil, errors.New("there is no wire (--wire none)")
-	}
-	b.world.Lock()
-	defer b.world.Unlock()
-	count := func(d link.Direction) answer {
-		n := w.Counts(d)
-		lost := answer{}
-		for c := link.CauseLength; c <= link.CauseLoss; c++ {
-			lost[c.String()] = n.Dropped(c)
-		}
-		return answer{
-			"frames": n.Offered, "delivered": n.Delivered, "in_flight": n.InFlight, "copies": n.Copies,
-			"reordered": n.Reordered, "corrupted": n.Corrupted, "lost": lost,
-		}
-	}
-	a := answer{"a_to_b": count(link.AToB), "b_to_a": count(link.BToA), "up": w.A().Up()}
-	if t := b.cable.tap; t != nil {
-		n := t.Counts()
-		a["tap"] = answer{
-			"name": t.Name(), "from_kernel": n.FromKernel, "to_kernel": n.ToKernel, "queue_full": n.QueueFull,
-			"refused": n.Refused, "bad_fcs": n.BadFCS,
-		}
-	}
-	return a, nil
-}
+func (b *bench) doWire(int, *request) (answer, error) { return b.cable.counts(b.world) }
