@@ -6,11 +6,8 @@ import (
 	"context"
 	"errors"
 	"os"
-	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"bare.wire/clock"
 	"bare.wire/device"
@@ -19,6 +16,7 @@ import (
 	"bare.wire/nic"
 	"bare.wire/nic/nictest"
 	"bare.wire/pci"
+	"bare.wire/test/judges/internal/realtime"
 	"bare.wire/vtop"
 )
 
@@ -123,7 +121,7 @@ func (p *pair) bench(t testing.TB) *nictest.Bench {
 	removed := make(chan error, len(cards))
 	removals := 0
 	b = &nictest.Bench{
-		A: &lockedPort{Port: p.ports[0]}, B: &lockedPort{Port: p.ports[1]}, Clock: &napClock{Clock: p.clk}, MinFrame: minFrame, Late: wakeTime,
+		A: realtime.Locked(p.ports[0]), B: realtime.Locked(p.ports[1]), Clock: realtime.Clock(p.clk), MinFrame: minFrame, Late: wakeTime,
 		NewPool: func(cfg mbuf.Config) (*mbuf.Pool, error) {
 			cfg.Space = p.space
 			return mbuf.NewPool(cfg)
@@ -183,58 +181,4 @@ func settle(t testing.TB) {
 			return
 		}
 	}
-}
-
-// lockedPort lets the timers of nictest, which in real time have goroutines of their own, use a queue beside the test.
-type lockedPort struct {
-	nic.Port
-	mu  sync.Mutex
-	txs [64]*lockedTx
-}
-
-func (p *lockedPort) Tx(i int) nic.TxQueue {
-	q := p.Port.Tx(i)
-	if p.txs[i] == nil || p.txs[i].q != q { // a Start makes new ones
-		p.txs[i] = &lockedTx{q, &p.mu}
-	}
-	return p.txs[i]
-}
-
-type lockedTx struct {
-	q  nic.TxQueue
-	mu *sync.Mutex
-}
-
-// napClock sleeps short times without the timers of the runtime, which allocate.
-type napClock struct {
-	clock.Clock
-	nap unix.Timespec
-}
-
-// Sleep implements clock.Clock, for one goroutine.
-func (c *napClock) Sleep(ctx context.Context, d time.Duration) error {
-	if d > 100*time.Microsecond {
-		return c.Clock.Sleep(ctx, d)
-	}
-	c.nap = unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&c.nap, nil) // a signal makes it shorter
-	return ctx.Err()
-}
-
-func (q *lockedTx) Send(pkts []*mbuf.Buf) int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.q.Send(pkts)
-}
-
-func (q *lockedTx) Reclaim() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.q.Reclaim()
-}
-
-func (q *lockedTx) Arm(w *nic.Waiter) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.q.Arm(w)
 }

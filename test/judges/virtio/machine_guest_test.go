@@ -23,7 +23,7 @@ type card struct {
 	more  string   // further properties of QEMU's device
 	mtu   int      // of the TAP interface; 0: 1500
 	port  bool     // behind a root port, from which it can be pulled
-	none  bool     // its wire is none of ours
+	peer  [6]byte  // hardware address of the other end; none: the host's
 	wire  []string // QEMU's arguments for the wire, when it is no TAP interface
 }
 
@@ -37,22 +37,27 @@ func (c card) address(bus int) string {
 	return fmt.Sprintf("0000:00:%02x.0", c.slot())
 }
 
-func (c card) mac() [6]byte              { return [6]byte{0x52, 0x54, 0, 0x77, 0, byte(c.index)} }
-func (c card) peerMAC() [6]byte          { return [6]byte{2, 0, 0, 0x77, 0, byte(c.index)} }
-func (c card) tap() string               { return fmt.Sprintf("tap%d", c.index) }
-func (c card) netdev() string            { return fmt.Sprintf("n%d", c.index) }
-func (c card) device() string            { return fmt.Sprintf("c%d", c.index) }
-func (c card) guestIP() [4]byte          { return [4]byte{10, 77, byte(c.index), 2} }
-func (c card) hostIP() [4]byte           { return [4]byte{10, 77, byte(c.index), 1} }
-func hardware(m [6]byte) string          { return net.HardwareAddr(m[:]).String() }
-func onOff(b bool) string                { return map[bool]string{true: "on", false: "off"}[b] }
-func cellCard(i int, c cell) card        { return card{cell: c, index: i, name: c.String()} }
-func pause(d time.Duration)              { _ = realTime.Sleep(context.Background(), d) } // no end of a context, no error
-func full() bool                         { return os.Getenv("BAREWIRE_FULL") != "" }
-func times(few, many int) int            { return map[bool]int{false: few, true: many}[full()] }
-func since(t time.Time) time.Duration    { return realTime.Now().Sub(t).Round(time.Millisecond) }
-func (c card) queues() (rx int)          { return c.pairs }
-func (c card) offers(property bool) bool { return property }
+func (c card) mac() [6]byte           { return [6]byte{0x52, 0x54, 0, 0x77, 0, byte(c.index)} }
+func (c card) tap() string            { return fmt.Sprintf("tap%d", c.index) }
+func (c card) netdev() string         { return fmt.Sprintf("n%d", c.index) }
+func (c card) device() string         { return fmt.Sprintf("c%d", c.index) }
+func (c card) guestIP() [4]byte       { return [4]byte{10, 77, byte(c.index), 2} }
+func (c card) hostIP() [4]byte        { return [4]byte{10, 77, byte(c.index), 1} }
+func hardware(m [6]byte) string       { return net.HardwareAddr(m[:]).String() }
+func onOff(b bool) string             { return map[bool]string{true: "on", false: "off"}[b] }
+func cellCard(i int, c cell) card     { return card{cell: c, index: i, name: c.String()} }
+func pause(d time.Duration)           { _ = realTime.Sleep(context.Background(), d) } // no end of a context, no error
+func full() bool                      { return os.Getenv("BAREWIRE_FULL") != "" }
+func times(few, many int) int         { return map[bool]int{false: few, true: many}[full()] }
+func since(t time.Time) time.Duration { return realTime.Now().Sub(t).Round(time.Millisecond) }
+
+// peerMAC is the hardware address of the other end.
+func (c card) peerMAC() [6]byte {
+	if c.peer != [6]byte{} {
+		return c.peer
+	}
+	return [6]byte{2, 0, 0, 0x77, 0, byte(c.index)}
+}
 
 // realTime is the time of the machine: devices, kernels and other processes know no other.
 var realTime = clock.Real()

@@ -17,18 +17,18 @@ var refused = []struct {
 	args []string // that ask for it
 	says string   // QEMU, which does not start
 }{
-	{"a legacy device behind the IOMMU", device("disable-modern=on,disable-legacy=off,iommu_platform=on"), "neither legacy nor transitional"},
-	{"a transitional device behind the IOMMU", device("disable-legacy=off,iommu_platform=on"), "neither legacy nor transitional"},
-	{"neither interface", device("disable-modern=on,disable-legacy=on"), "neither modern nor legacy"},
-	{"in order (IN_ORDER)", device("in_order=on"), "in_order' not found"},
-	{"notification data (NOTIFICATION_DATA)", device("notification_data=on"), "notification_data' not found"},
-	{"a ring whose size is no power of two", device("packed=on,rx_queue_size=300"), "must be a power of 2"},
-	{"a receive ring of more than 1024 descriptors, or fewer than 256", device("rx_queue_size=2048"), "between 256 and 1024"},
+	{"a legacy device behind the IOMMU", withDevice("disable-modern=on,disable-legacy=off,iommu_platform=on"), "neither legacy nor transitional"},
+	{"a transitional device behind the IOMMU", withDevice("disable-legacy=off,iommu_platform=on"), "neither legacy nor transitional"},
+	{"neither interface", withDevice("disable-modern=on,disable-legacy=on"), "neither modern nor legacy"},
+	{"in order (IN_ORDER)", withDevice("in_order=on"), "in_order' not found"},
+	{"notification data (NOTIFICATION_DATA)", withDevice("notification_data=on"), "notification_data' not found"},
+	{"a ring whose size is no power of two", withDevice("packed=on,rx_queue_size=300"), "must be a power of 2"},
+	{"a receive ring of more than 1024 descriptors, or fewer than 256", withDevice("rx_queue_size=2048"), "between 256 and 1024"},
 	{"several queue pairs without TAP", []string{"-netdev", "hubport,id=n,hubid=0,queues=4"}, "queues"},
 }
 
-// device asks for a network device with properties.
-func device(properties string) []string {
+// withDevice asks for a network device with properties.
+func withDevice(properties string) []string {
 	return []string{"-netdev", "hubport,id=n,hubid=0", "-device", "virtio-net-pci,netdev=n,romfile=," + properties}
 }
 

@@ -28,8 +28,9 @@ const (
 	cardBits          // modern, for its features
 	cardOld           // legacy, for its features
 	cardRaw
-	cardHubA // three on a hub: ours, ours, and the kernel's
+	cardHubA // two on a hub
 	cardHubB
+	cardPeer // and two on another, of which the kernel has one
 	cardKernel
 )
 
@@ -56,7 +57,8 @@ func specials() []card {
 		cardRaw:    {cell: base, name: "raw"},
 		cardHubA:   {cell: packed, name: "hub-a", wire: hub(cardHubA, 0)},
 		cardHubB:   {cell: base, name: "hub-b", wire: hub(cardHubB, 0)},
-		cardKernel: {cell: base, name: "kernel", wire: hub(cardKernel, 0)},
+		cardPeer:   {cell: base, name: "peer", wire: hub(cardPeer, 1)},
+		cardKernel: {cell: base, name: "kernel", wire: hub(cardKernel, 1)},
 	}
 }
 
@@ -66,7 +68,9 @@ func TestGuestSpecial(t *testing.T) {
 	for i := range cards {
 		cards[i].index = i
 	}
-	m := guest.Machine{IOMMU: true, HugePages: 96, Timeout: time.Duration(times(6, 15)) * time.Minute}
+	m := guest.Machine{
+		IOMMU: true, ModuleFiles: []string{"virtio_net"}, HugePages: 96, Timeout: time.Duration(times(6, 15)) * time.Minute,
+	}
 	guest.Run(t, machine(t, m, cards), func(t *testing.T) {
 		on := func(i int, f func(t *testing.T, c card, addr string)) func(t *testing.T) {
 			return func(t *testing.T) { f(t, cards[i], cards[i].address(1)) }
@@ -82,6 +86,8 @@ func TestGuestSpecial(t *testing.T) {
 		t.Run("each feature forbidden, legacy", on(cardOld, testEachFeature))
 		t.Run("speed", on(cardBits, testSpeed))
 		t.Run("pulled", on(cardPulled, testPulled))
+		t.Run("conformance", func(t *testing.T) { testSuite(t, cards[cardHubA], cards[cardHubB]) })
+		t.Run("the kernel's driver", func(t *testing.T) { testKernelPeer(t, cards[cardPeer], cards[cardKernel]) })
 	})
 }
 
