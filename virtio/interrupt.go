@@ -20,25 +20,27 @@ func (p *Port) initInterrupts(context.Context) error {
 		return fmt.Errorf("%s: interrupts: the transport has %d", p.info.Name, n)
 	}
 	vectors := make([][]interruptible, n)
-	p.vectors.Store(&vectors)
+	assign := func(queue int, q interruptible) {
+		v := vectorOf(queue, n)
+		vectors[v] = append(vectors[v], q)
+	}
 	for i, q := range made.rx {
-		p.assign(vectors, i, q)
+		assign(i, q)
 	}
 	for i, q := range made.tx {
-		p.assign(vectors, len(made.rx)+i, q)
+		assign(len(made.rx)+i, q)
 	}
+	p.vectors.Store(&vectors) // an interrupt may come any time
 	return nil
 }
 
-func (p *Port) assign(vectors [][]interruptible, queue int, q interruptible) {
-	v := p.vectorOf(queue)
-	vectors[v] = append(vectors[v], q)
-}
+// vectorOf is the vector of a queue, the receive queues counted first.
+func (p *Port) vectorOf(queue int) int { return vectorOf(queue, len(*p.vectors.Load())) }
 
-// vectorOf is the vector of a queue, the receive queues counted first: those that there are beside the last, which is for the
-// configuration, are dealt out in turn; a single one is for everything.
-func (p *Port) vectorOf(queue int) int {
-	if n := len(*p.vectors.Load()); n > 1 {
+// vectorOf is the vector of a queue where there are n: those that there are beside the last, which is for the configuration, are
+// dealt out in turn; a single one is for everything.
+func vectorOf(queue, n int) int {
+	if n > 1 {
 		return queue % (n - 1)
 	}
 	return 0
