@@ -162,6 +162,9 @@ type Config struct {
 	MaxFrame int
 	// Promiscuous and AllMulticast open the filters from the start.
 	Promiscuous, AllMulticast bool
+	// VLANFilter says that Filters.AddVLAN is going to be used. Some cards have to know that when they start: virtio drops every VLAN
+	// that it has not been told of, once it filters at all. Others take AddVLAN at any time.
+	VLANFilter bool
 	// Offloads asks for a subset of Info.Offloads; Start refuses what the card cannot do.
 	Offloads Offload
 	// RSS spreads received frames over the queues when RxQueues > 1.
@@ -229,7 +232,7 @@ type Filters interface {
 	// AddMAC and RemoveMAC open the filter for a further unicast or multicast address.
 	AddMAC(mac [6]byte) error
 	RemoveMAC(mac [6]byte) error
-	// AddVLAN and RemoveVLAN; with no VLAN added the VLAN filter is off.
+	// AddVLAN and RemoveVLAN; with no VLAN added the VLAN filter is off. See Config.VLANFilter.
 	AddVLAN(vid uint16) error
 	RemoveVLAN(vid uint16) error
 	// AddFlow steers matching frames to a queue, or drops them.

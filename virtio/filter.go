@@ -163,6 +163,8 @@ func (f *filters) change(what string, feature spec.Features, do func(s *filterSt
 			return nic.ErrNotStarted
 		case p.Err() != nil:
 			return p.Err()
+		case !p.Negotiated().Has(feature) && p.usableFeatures.Has(feature):
+			return fmt.Errorf("the device would have to be told before: Start with Config.VLANFilter: %w", errors.ErrUnsupported)
 		case !p.Negotiated().Has(feature):
 			return fmt.Errorf("the device does not have %v: %w", feature, errors.ErrUnsupported)
 		}

@@ -39,6 +39,10 @@ func (p *Port) usable(offered spec.Features) spec.Features {
 		f &^= spec.FeatureAnyLayout // it goes without saying
 	}
 	f = p.opt.Features.Apply(f)
+	if !f.Has(spec.FeatureCtrlRx) {
+		// Who cannot be told so lets everything in, and the VLANs too that are not to come in.
+		f &^= spec.FeatureCtrlVLAN
+	}
 	kept, dropped := f.Consistent()
 	if _, ok := p.t.(PairSetter); ok {
 		kept |= dropped & spec.FeatureMQ
@@ -82,8 +86,9 @@ func (p *Port) want(cfg *nic.Config) spec.Features {
 		{spec.FeatureHashReport, cfg.Offloads&nic.RxRSSHash != 0},
 		{spec.FeatureRSS, p.info.RSSQueues > 0 && (cfg.RxQueues > 1 || cfg.Offloads&nic.RxRSSHash != 0)},
 		{spec.FeatureMQ, p.pairs(cfg) > 1},
+		{spec.FeatureCtrlVLAN, cfg.VLANFilter || len(p.filters.vlans) > 0},
 		{spec.FeatureGuestAnnounce, p.opt.Announce != nil},
-		{spec.FeatureCtrlMACAddr, p.opt.MAC != [6]byte{}},
+		{spec.FeatureCtrlMACAddr, p.opt.MAC != [6]byte{} || !p.usableFeatures.Has(spec.FeatureMAC)},
 	} {
 		if !r.wish {
 			f &^= r.f

@@ -8,11 +8,14 @@ import (
 	"time"
 
 	"bare.wire/clock"
+	"bare.wire/ixgbe"
 	"bare.wire/mbuf"
 	"bare.wire/nic"
 	"bare.wire/nic/nictest"
+	"bare.wire/pci"
 	"bare.wire/sim"
 	"bare.wire/sim/link"
+	"bare.wire/sim/nic82599"
 	"bare.wire/sim/virtionet"
 	"bare.wire/virtio"
 	"bare.wire/virtio/spec"
@@ -29,8 +32,10 @@ type rig struct {
 	devs  [2]*virtionet.Device
 	seats [2]*seat
 	ports [2]*stepped
+	cards [2]*nic82599.Card // where it is no virtio device
 	pools []*mbuf.Pool
 	busy  bool // the devices do little at a step
+	blind bool // the drivers do not hear of the link
 }
 
 // rigConfig is what tests change of a rig.
@@ -42,6 +47,9 @@ type rigConfig struct {
 	legacy   bool
 	vectors  int // 0: as many as are asked for
 	noResets bool
+	pci      bool                     // by the PCI transports
+	function virtionet.FunctionConfig // with pci
+	other    bool                     // the second port is an 82599
 }
 
 // newBareRig makes devices, and opens no driver.
@@ -54,6 +62,7 @@ func newBareRig(t testing.TB, cfg rigConfig) *rig {
 	}
 	r.wire, r.world = wire, sim.NewWorld(r.clk)
 	r.busy = cfg.device.MaxStep > 0
+	r.blind = cfg.options.Features.Not&spec.FeatureStatus != 0
 	r.world.Add(wire)
 	for i, end := range []*link.End{wire.A(), wire.B()} {
 		c := cfg.device
@@ -70,6 +79,10 @@ func newBareRig(t testing.TB, cfg rigConfig) *rig {
 		if c.Backlog == 0 {
 			c.Backlog = -1
 		}
+		if cfg.other && i == 1 {
+			r.cards[i] = nic82599.New(nic82599.Config{Name: c.Name, Memory: r.space, World: r.world, End: end, LAN: i, MAC: c.MAC, Seed: c.Seed, Watch: true})
+			break
+		}
 		if r.devs[i], err = virtionet.New(c); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +96,7 @@ func newRig(t testing.TB, cfg rigConfig) *rig {
 	t.Helper()
 	r := newBareRig(t, cfg)
 	for i := range r.ports {
-		p, err := r.open(i, cfg.options)
+		p, err := r.open(i, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,13 +105,45 @@ func newRig(t testing.TB, cfg rigConfig) *rig {
 	return r
 }
 
-func (r *rig) open(i int, opt virtio.Options) (*stepped, error) {
+func (r *rig) open(i int, cfg rigConfig) (*stepped, error) {
+	ctx := context.Background()
+	out := &stepped{world: r.world, rx: map[nic.RxQueue]*steppedRx{}, tx: map[nic.TxQueue]*steppedTx{}}
+	if r.cards[i] != nil {
+		p, err := ixgbe.Open(ctx, &card{r.cards[i]}, ixgbe.Options{Space: r.space, Clock: r.clk, Node: -1, Software: true})
+		out.Port = p
+		return out, err
+	}
+	var t virtio.Transport = r.seats[i]
+	if cfg.pci {
+		newTransport := virtio.NewModern
+		if cfg.legacy {
+			newTransport = virtio.NewLegacy
+		}
+		var err error
+		if t, err = newTransport(ctx, &function{virtionet.NewFunction(r.devs[i], cfg.function)}, virtio.TransportOptions{Clock: r.clk}); err != nil {
+			return nil, err
+		}
+	}
+	opt := cfg.options
 	opt.Space, opt.Clock, opt.Node, opt.Software = r.space, r.clk, -1, true
-	p, err := virtio.Open(context.Background(), r.seats[i], opt)
+	p, err := virtio.Open(ctx, t, opt)
+	out.Port, out.virtio = p, p
+	return out, err
+}
+
+// function and card are software devices as PCI functions.
+type function struct{ *virtionet.Function }
+
+func (f *function) BAR(n int) (pci.BAR, error) { return f.Function.BAR(n) }
+
+type card struct{ *nic82599.Card }
+
+func (c *card) BAR(int) (pci.BAR, error) {
+	v, err := c.ReadConfig(pci.ConfigCommand, 2)
 	if err != nil {
 		return nil, err
 	}
-	return &stepped{Port: p, world: r.world, rx: map[nic.RxQueue]*steppedRx{}, tx: map[nic.TxQueue]*steppedTx{}}, nil
+	return c.Card, c.WriteConfig(pci.ConfigCommand, 2, v|pci.CommandMemory)
 }
 
 // settle lets everything under way arrive. Devices that do little at a step get many.
@@ -183,6 +228,12 @@ func (r *rig) end() {
 
 func (r *rig) misuse() (out []string) {
 	for i, d := range r.devs {
+		if d == nil {
+			for _, m := range r.cards[i].Misuse() {
+				out = append(out, fmt.Sprintf("card %d: %v", i, m))
+			}
+			continue
+		}
 		for _, m := range d.Misuse() {
 			out = append(out, fmt.Sprintf("device %d: %v", i, m))
 		}
@@ -232,7 +283,7 @@ func (r *rig) bench() *nictest.Bench {
 		}
 		return 1
 	}
-	return &nictest.Bench{
+	b := &nictest.Bench{
 		A: r.ports[0], B: r.ports[1], Clock: r.clk, MinFrame: 60, SilentOnBad: true,
 		NewPool: func(cfg mbuf.Config) (*mbuf.Pool, error) {
 			cfg.Space = r.space
@@ -244,13 +295,29 @@ func (r *rig) bench() *nictest.Bench {
 		},
 		Settle: r.settle,
 		Misuse: r.misuse,
-		Lost:   func(p nic.Port) uint64 { return r.devs[index(p)].Counts().RxNoBuffer },
-		Remove: func(p nic.Port) { r.devs[index(p)].Remove() },
+		Lost: func(p nic.Port) uint64 {
+			if d := r.devs[index(p)]; d != nil {
+				return d.Counts().RxNoBuffer
+			}
+			s := p.Stats()
+			return s.RxNoDesc + s.RxMissed
+		},
+		Remove: func(p nic.Port) {
+			if d := r.devs[index(p)]; d != nil {
+				d.Remove()
+			} else {
+				r.cards[index(p)].Remove()
+			}
+		},
 		SetLink: func(up bool) {
 			r.world.Step()
 			r.devs[0].SetLink(up)
 		},
 	}
+	if r.blind {
+		b.SetLink = nil
+	}
+	return b
 }
 
 // seat is a transport without a bus: the device itself, as a driver sees it.
@@ -435,10 +502,11 @@ func (b *bellOf) Ring(position uint16) {
 
 // stepped steps the world where a worker would wait for the device.
 type stepped struct {
-	*virtio.Port
-	world *sim.World
-	rx    map[nic.RxQueue]*steppedRx
-	tx    map[nic.TxQueue]*steppedTx
+	nic.Port
+	virtio *virtio.Port
+	world  *sim.World
+	rx     map[nic.RxQueue]*steppedRx
+	tx     map[nic.TxQueue]*steppedTx
 }
 
 func (p *stepped) Rx(i int) nic.RxQueue {

@@ -95,7 +95,7 @@ func testMulticastFilters(r *run) {
 }
 
 func testVLANFilters(r *run) {
-	r.startBoth(nic.Config{})
+	r.startBoth(nic.Config{VLANFilter: true})
 	pool := r.pool(mbuf.Config{})
 	flt := r.B.Filters()
 	check := func(when string, vids map[uint16]bool, untagged bool) {

@@ -143,7 +143,8 @@ func (r *run) start(p nic.Port, cfg nic.Config) {
 	}
 	for _, n := range []*int{&cfg.RxDesc, &cfg.TxDesc} {
 		if *n > 0 {
-			*n = min(max(*n, p.Info().MinDesc), p.Info().MaxDesc)
+			align := p.Info().DescAlign
+			*n = min(max((*n+align-1)/align*align, p.Info().MinDesc), p.Info().MaxDesc)
 		}
 	}
 	err := p.Start(r.ctx, cfg)

@@ -1,0 +1,5 @@
+//go:build race
+
+package virtio_test
+
+const raceBuild = true
