@@ -70,7 +70,9 @@ func (d *Device) SetStatus(v uint8) {
 		return
 	}
 	if v == 0 {
-		d.resetOld, d.resets = d.status, d.cfg.Faults.ResetReads
+		if d.status != 0 { // else nobody could tell by the status that a reset is under way
+			d.resetOld, d.resets = d.status, d.cfg.Faults.ResetReads
+		}
 		d.reset()
 		d.kick()
 		return
