@@ -34,7 +34,6 @@ type stand struct {
 	m    *mini
 	net  *sink
 	bus  []uint64
-	ids  []uint16
 	step func()
 }
 

@@ -8,14 +8,13 @@ import (
 
 // chain is a chain of descriptors: a buffer of several pieces, those to be read before those to be written.
 type chain struct {
-	id         uint16 // split: of its head
-	count      uint16 // descriptors of the ring
-	reads      int    // segments to be read
-	read       int    // bytes to be read …
-	write      int    // … and to be written
-	descs      int    // descriptors in all
-	segs       []segment
-	indirectAt uint64
+	id    uint16 // split: of its head
+	count uint16 // descriptors of the ring
+	reads int    // segments to be read
+	read  int    // bytes to be read …
+	write int    // … and to be written
+	descs int    // descriptors in all
+	segs  []segment
 }
 
 type segment struct {
@@ -89,6 +88,9 @@ func (q *queue) indirect(c *chain, addr uint64, n uint32) bool {
 		}
 		var e descriptor
 		e.load(b)
+		if q.packed {
+			e.flags = e.next // behind the id, which means nothing here
+		}
 		if e.flags&spec.DescIndirect != 0 {
 			q.breaks(IndirectForm, "a table in a table, in the chain of %d", c.id)
 			return false

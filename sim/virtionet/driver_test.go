@@ -177,7 +177,6 @@ func (r *vring) addPacked(pieces []piece, need int) uint16 {
 		le.PutUint32(b[8:], uint32(p.n))
 		if first < 0 {
 			first, firstFlags = int(r.avail), flags
-			le.PutUint16(b[12:], id)
 		} else {
 			store32(word32(b[12:]), uint32(id)|uint32(flags)<<16)
 		}

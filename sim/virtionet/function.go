@@ -48,7 +48,6 @@ type Function struct {
 	cfg FunctionConfig
 
 	config  [256]byte
-	caps    []capability
 	msix    int // offset of the MSI-X capability; 0: none
 	access  int // offset of the capability for access by configuration space; 0: none
 	command uint16

@@ -124,7 +124,7 @@ func TestBrokenRingsNeedAReset(t *testing.T) {
 		}},
 		{"packed: table in a table", packed | indirect, IndirectForm, func(r *vring, bus uint64) {
 			b, _ := r.mem.Bytes(bus, 16)
-			putDesc(b, bus, 16, spec.DescIndirect, 0)
+			putDesc(b, bus, 16, 0, spec.DescIndirect)
 			set(r, 0, bus, 16, 1, spec.DescAvail|spec.DescIndirect)
 		}},
 		{"packed: buffer of no bytes", packed, ZeroLength, func(r *vring, bus uint64) {
