@@ -43,7 +43,7 @@ another until it is interrupted. What a driver does that the specification forbi
 		Example: `  nicsim vhost-user /run/nic.sock                          what is sent is counted, and comes back
   nicsim vhost-user --wire tap:tap0 /run/nic.sock          the front end talks to the host's kernel
   nicsim vhost-user --wire vhost-user:/run/b /run/a        two front ends, joined by a wire
-  dpdk-testpmd --no-pci --no-huge -m 256 --vdev=net_virtio_user0,path=/run/nic.sock -- -i`,
+  dpdk-testpmd --no-pci --no-huge -m 512 --vdev=net_virtio_user0,path=/run/nic.sock -- -i`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if f.fault == listFaults && len(args) == 0 {
 				return nil // no device is made
