@@ -1,10 +1,8 @@
 package nic82599
 
 import (
-	"encoding/binary"
-	"math/bits"
-
 	"bare.wire/ixgbe/reg"
+	"bare.wire/sim"
 )
 
 // watcher looks after the buffers that the driver has lent to the card.
@@ -50,23 +48,11 @@ func (c *Card) sumAt(bus uint64, n int) (h uint64, ok bool) {
 		if err != nil || len(b) == 0 {
 			return 0, false
 		}
-		h = mix(h, b)
+		h = sim.Fingerprint(h, b)
 		bus += uint64(len(b))
 		n -= len(b)
 	}
 	return h, true
-}
-
-// mix hashes b into h: fast, and enough to notice a change.
-func mix(h uint64, b []byte) uint64 {
-	const k = 0x9E3779B97F4A7C15
-	for ; len(b) >= 8; b = b[8:] {
-		h = bits.RotateLeft64(h^binary.LittleEndian.Uint64(b), 23) * k
-	}
-	for _, x := range b {
-		h = bits.RotateLeft64(h^uint64(x), 23) * k
-	}
-	return h
 }
 
 // watchRxGiven looks at the descriptors between the old tail and the new one.

@@ -45,6 +45,9 @@ type Config struct {
 	Timing   Timing
 	Order    Order
 	Faults   Faults
+	// Watch looks after the buffers that the driver lends to the device, at the cost of reading each frame three times: one that
+	// changes before it is given back is a misuse.
+	Watch bool
 	// MaxStep bounds the frames handled in one Step of each queue, so that more interleavings are seen. 0: the queue's size.
 	MaxStep int
 	// Hold leaves frames with the Net while others wait for buffers of a receive queue: for a Net that has a queue of its own, and

@@ -49,6 +49,8 @@ const (
 	FrameLength
 	ControlForm
 	ControlValue
+	RxBufferTouched
+	TxBufferTouched
 	DMAFault
 	numKinds
 )
@@ -93,6 +95,8 @@ var kinds = [numKinds]struct{ name, section, text string }{
 	FrameLength:       {"FrameLength", "§5.1.6.2", "frame that is too short or too long; it is not sent"},
 	ControlForm:       {"ControlForm", "§5.1.6.5", "command without a class, a command, or room for the answer"},
 	ControlValue:      {"ControlValue", "§5.1.6.5", "command that is not agreed on, or with values that make no sense"},
+	RxBufferTouched:   {"RxBufferTouched", "§2.7.13", "receive buffer written by the driver while the device has it"},
+	TxBufferTouched:   {"TxBufferTouched", "§2.7.13", "frame changed before it was given back"},
 	DMAFault:          {"DMAFault", "", "an address that the device may not touch"},
 }
 

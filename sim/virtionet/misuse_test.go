@@ -273,6 +273,33 @@ func TestPackedPositionsAndDataOfNotificationsAreChecked(t *testing.T) {
 	}
 }
 
+func TestBuffersThatAreLentAreLeftAlone(t *testing.T) {
+	for _, f := range []spec.Features{0, spec.FeatureRingPacked} {
+		for q, want := range []Kind{RxBufferTouched, TxBufferTouched} {
+			for _, touch := range []bool{false, true} {
+				r := newRig(t, 1, func(c *Config) { c.Watch = true; c.Timing.Used = 2 * time.Microsecond })
+				r.a.start(f, 8)
+				bus, b := r.a.mem.alloc(200, 16)
+				r.a.put(q, piece{bus, 200, q == 0})
+				r.a.kick(q)
+				r.clk.Advance(300)
+				r.w.Step()
+				if touch {
+					b[90]++
+				}
+				r.arrive(frameTo(macA, 100, 1))
+				r.run(4 * time.Microsecond)
+				if list := r.a.d.Misuse(); touch && (len(list) != 1 || list[0].Kind != want) || !touch && len(list) != 0 {
+					t.Errorf("queue %d, touched %t: %v", q, touch, list)
+				}
+				if _, _, ok := r.a.ring[q].take(); !ok {
+					t.Errorf("queue %d: nothing comes back", q)
+				}
+			}
+		}
+	}
+}
+
 func TestRefusalsNameTheDevice(t *testing.T) {
 	r := newRig(t, 1, nil)
 	r.w.Lock()

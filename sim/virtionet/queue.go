@@ -32,6 +32,7 @@ type queue struct {
 	window []chain  // fetched, not used: receive buffers
 	have   int      // of them
 	wait   backlog  // frames that wait for buffers
+	lent   []lent   // with Config.Watch
 
 	due   int64 // when to look at the ring
 	pubAt int64 // when to report
@@ -274,7 +275,7 @@ func (q *queue) reset() {
 	q.wait.reset()
 	*q = queue{
 		d: q.d, i: q.i, call: q.call, due: sim.Never, pubAt: sim.Never,
-		held: q.held, staged: q.staged[:0], window: q.window, wait: q.wait,
+		held: q.held, staged: q.staged[:0], window: q.window, wait: q.wait, lent: q.lent[:0],
 	}
 }
 
@@ -301,6 +302,7 @@ func (q *queue) unfetch() {
 		q.avail -= c.count
 	}
 	q.have = 0
+	q.lent = q.lent[:0]
 }
 
 // hold notes that the device has the chain of this head or id; false: it had it already.

@@ -127,7 +127,12 @@ func (d *Device) refilled(q *queue) {
 		}
 		q.wait.pop()
 	}
-	if q.wait.n == 0 && !d.broken {
+	switch {
+	case d.broken || q.wait.n > 0:
+	case d.cfg.Watch: // it wants to see each buffer when it comes
+		for q.prefetch() || !d.broken && !q.rest() {
+		}
+	default:
 		q.hush()
 	}
 }
@@ -163,37 +168,43 @@ func (q *queue) place(a *arrival) bool {
 	return true
 }
 
-// more fetches further receive buffers into the window; false: there are none.
+// more fetches further receive buffers into the window, and asks for some if there are none; false: there are none.
 func (q *queue) more() bool {
-	want := 1
+	if !q.prefetch() && (q.d.broken || q.rest() || !q.prefetch()) {
+		return false
+	}
 	if q.d.cfg.Order == Shuffled {
-		want = prefetch
-	}
-	before := q.have
-	for range want {
-		if q.have == len(q.window) {
-			q.window = append(q.window, chain{})
-		}
-		c := &q.window[q.have]
-		if !q.fetch(c) {
-			if q.d.broken || q.have > before {
-				break
-			}
-			if q.rest() || !q.fetch(c) {
+		for range prefetch {
+			if !q.prefetch() {
 				break
 			}
 		}
-		if c.reads > 0 {
-			q.breaks(ChainDirection, "%d bytes to be read in a receive buffer", c.read)
-			return false
-		}
-		if c.write < q.d.header {
-			q.breaks(BufferSize, "a receive buffer of %d bytes, with headers of %d", c.write, q.d.header)
-			return false
-		}
-		q.have++
 	}
-	return q.have > before && !q.d.broken
+	return !q.d.broken
+}
+
+// prefetch fetches one receive buffer into the window.
+func (q *queue) prefetch() bool {
+	if q.have == len(q.window) {
+		q.window = append(q.window, chain{})
+	}
+	c := &q.window[q.have]
+	if !q.fetch(c) {
+		return false
+	}
+	if c.reads > 0 {
+		q.breaks(ChainDirection, "%d bytes to be read in a receive buffer", c.read)
+		return false
+	}
+	if c.write < q.d.header {
+		q.breaks(BufferSize, "a receive buffer of %d bytes, with headers of %d", c.write, q.d.header)
+		return false
+	}
+	if q.d.cfg.Watch {
+		q.lend(c, watched)
+	}
+	q.have++
+	return true
 }
 
 // write fills the first k buffers of the window.
@@ -212,6 +223,9 @@ func (q *queue) write(a *arrival, k int) {
 	body := a.data
 	for i := range k {
 		c := &q.window[i]
+		if d.cfg.Watch {
+			q.inspect(c.id, RxBufferTouched)
+		}
 		n := len(head) + len(body)
 		var ok bool
 		if len(c.segs) == 1 && n <= c.segs[0].n && q.writeWhole(c.segs[0].bus, head, body) {

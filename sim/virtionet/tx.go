@@ -39,6 +39,9 @@ func (d *Device) runTransmit(q *queue) {
 			}
 			continue
 		}
+		if d.cfg.Watch {
+			q.lend(&d.chain, maxChain)
+		}
 		d.transmit(q, &d.chain)
 		if d.broken {
 			return

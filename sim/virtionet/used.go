@@ -21,6 +21,9 @@ func (q *queue) publish() {
 	q.view()
 	for _, e := range list {
 		q.release(e.id)
+		if q.d.cfg.Watch && q.i&1 == 1 {
+			q.inspect(e.id, TxBufferTouched)
+		}
 	}
 	list = q.arrange(list)
 	if q.d.cfg.Faults.any {
