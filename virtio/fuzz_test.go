@@ -2,6 +2,7 @@ package virtio
 
 import (
 	"encoding/binary"
+	"math/rand/v2"
 	"testing"
 
 	"bare.wire/mbuf"
@@ -151,7 +152,7 @@ func (z *fuzzer) step() {
 	}
 }
 
-func fuzzRing(f *testing.F, ring spec.Features, sizes ...int) {
+func fuzzRing(f *testing.F, ring spec.Features, sizes [2]int) {
 	f.Add([]byte{})
 	f.Add([]byte("\x00\x10\x02\x00\x00\x00\x00\x00\x01\x07\x07\x09\x13\x0a\x29\x03\x13\x00\x0a\x0b"))
 	f.Add([]byte("\x01\x40\x00\x00\x00\x00\x00\x00\x01\x08\x05\x45\x00\x00\x07"))
@@ -163,33 +164,55 @@ func fuzzRing(f *testing.F, ring spec.Features, sizes ...int) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if len(data) > 2000 {
-			data = data[:2000]
-		}
-		z := &fuzzer{data: data, w: w}
-		kind := z.byte()
-		features := version1 | ring
-		for i, f := range []spec.Features{spec.FeatureMrgRxBuf, spec.FeatureEventIdx, spec.FeatureInOrder, spec.FeatureIndirectDesc, spec.FeatureGuestCSum | spec.FeatureGuestTSO4} {
-			if kind&(1<<i) != 0 {
-				features |= f
-			}
-		}
-		c := ringConfig{features: features, size: sizes[kind>>5%2], maxFrame: 3000, offloads: nic.RxL4Checksum, pool: mbuf.Config{Size: 4096, Buffers: 60}}
-		if features&spec.FeatureGuestTSO4 != 0 && features&spec.FeatureMrgRxBuf == 0 {
-			c.pool = mbuf.Config{Size: 16384, Buffers: 60} // a ring of 8 has room for a frame then
-		}
-		z.queueRig = newQueueRig(t, c)
-		for len(z.data) > 0 && z.failed == nil {
-			z.step()
-			z.consistent()
-		}
-		if z.failed != nil {
-			z.fails("dev: ")
-		}
-		z.end()
+		fuzzOnce(t, w, ring, sizes, data[:min(len(data), 2000)])
 	})
 }
 
-func FuzzUsedRing(f *testing.F) { fuzzRing(f, 0, 8, 8) }
+// fuzzOnce says whether the device was found out.
+func fuzzOnce(t *testing.T, w *nic.Waiter, ring spec.Features, sizes [2]int, data []byte) bool {
+	z := &fuzzer{data: data, w: w}
+	kind := z.byte()
+	features := version1 | ring
+	for i, f := range []spec.Features{spec.FeatureMrgRxBuf, spec.FeatureEventIdx, spec.FeatureInOrder, spec.FeatureIndirectDesc, spec.FeatureGuestCSum | spec.FeatureGuestTSO4} {
+		if kind&(1<<i) != 0 {
+			features |= f
+		}
+	}
+	c := ringConfig{features: features, size: sizes[kind>>5%2], maxFrame: 3000, offloads: nic.RxL4Checksum, pool: mbuf.Config{Size: 4096, Buffers: 60}}
+	if features&spec.FeatureGuestTSO4 != 0 && features&spec.FeatureMrgRxBuf == 0 {
+		c.pool = mbuf.Config{Size: 16384, Buffers: 60} // a ring of 8 has room for a frame then
+	}
+	z.queueRig = newQueueRig(t, c)
+	for len(z.data) > 0 && z.failed == nil {
+		z.step()
+		z.consistent()
+	}
+	if z.failed != nil {
+		z.fails("dev: ")
+	}
+	z.end()
+	return z.failed != nil
+}
 
-func FuzzPackedRing(f *testing.F) { fuzzRing(f, spec.FeatureRingPacked, 8, 7) }
+func FuzzUsedRing(f *testing.F) { fuzzRing(f, 0, [2]int{8, 8}) }
+
+func FuzzPackedRing(f *testing.F) { fuzzRing(f, spec.FeatureRingPacked, [2]int{8, 7}) }
+
+// TestDeviceThatDoesAnything is the fuzz target on random bytes.
+func TestDeviceThatDoesAnything(t *testing.T) {
+	w := newTestWaiter(t)
+	gone := 0
+	for seed := range uint64(fewer(300)) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		data := make([]byte, 600)
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		if fuzzOnce(t, w, spec.FeatureRingPacked*spec.Features(seed&1), [2]int{8, 8 - int(seed&1)}, data) {
+			gone++
+		}
+	}
+	if gone < fewer(100) {
+		t.Errorf("only %d devices were found out", gone)
+	}
+}
