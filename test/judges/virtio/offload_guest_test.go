@@ -69,9 +69,7 @@ func (s *station) sendPartial(q int, d frames.Datagram, mss, most int) {
 func (s *station) kept(n int) (all [][]byte) {
 	s.Helper()
 	s.within(patience, fmt.Sprintf("%d frames reach the host", n), func() bool {
-		for i := range s.cfg.TxQueues {
-			s.port.Tx(i).Reclaim()
-		}
+		s.reclaim()
 		all = append(all, s.card.ask(s, question{Do: "kept"}).Kept...)
 		return len(all) >= n
 	})

@@ -85,8 +85,10 @@ func TestGuestSpecial(t *testing.T) {
 		t.Run("each feature forbidden, modern", on(cardBits, testEachFeature))
 		t.Run("each feature forbidden, legacy", on(cardOld, testEachFeature))
 		t.Run("speed", on(cardBits, testSpeed))
+		t.Run("sent without a cable, split", on(cardJumbo, testSentWithoutCable))
+		t.Run("sent without a cable, packed", on(cardPulled, testSentWithoutCable))
 		t.Run("pulled", on(cardPulled, testPulled))
-		t.Run("conformance", func(t *testing.T) { testSuite(t, cards[cardHubA], cards[cardHubB]) })
+		t.Run("conformance", func(t *testing.T) { testSuite(t, cards[cardHubB], cards[cardHubA]) })
 		t.Run("the kernel's driver", func(t *testing.T) { testKernelPeer(t, cards[cardPeer], cards[cardKernel]) })
 	})
 }
@@ -269,6 +271,48 @@ func testSpeed(t *testing.T, c card, addr string) {
 	if l := s.port.Link(); l.Speed != 10e9 {
 		t.Errorf("the link is %v, want 10 Gb/s", l)
 	}
+	s.close()
+}
+
+// testSentWithoutCable sends while the cable is out: the device drops what comes, and goes on when the cable is back. QEMU 7.2 does not go on
+// with a packed ring: of what it drops it gives one frame back, and then takes nothing more until it is reset (docs/virtio.md). A reset
+// it is, then: every buffer comes back, and the port works.
+func testSentWithoutCable(t *testing.T, c card, addr string) {
+	c.bind(t, addr)
+	s := open(t, c, addr, spec.Restriction{})
+	s.start(nic.Config{})
+	c.cable(t, false)
+	s.within(patience, "the link is down", func() bool {
+		s.port.Housekeep(realTime.Now())
+		return !s.port.Link().Up
+	})
+	const without, with = 10, 10
+	for range without {
+		s.patterned(0, frames.Sink, 100)
+	}
+	c.cable(t, true)
+	s.within(patience, "the link is up", func() bool {
+		s.port.Housekeep(realTime.Now())
+		return s.port.Link().Up
+	})
+	for range with {
+		s.patterned(0, frames.Sink, 100)
+	}
+	all := func() bool {
+		s.reclaim()
+		return s.back == without+with
+	}
+	if c.packed {
+		pause(time.Second)
+		if all() {
+			t.Error("QEMU has got over it: docs/virtio.md says that it does not")
+		}
+	} else {
+		s.within(patience, "all frames have been sent or dropped", all)
+	}
+	s.again(nic.Config{})
+	s.late = true
+	s.exchange(everyLength(60, 1514, 100))
 	s.close()
 }
 

@@ -34,6 +34,7 @@ type station struct {
 	cache  *mbuf.Cache
 	waiter *nic.Waiter
 	number uint32 // of the last patterned frame
+	back   int    // frames that Reclaim has counted
 	late   bool   // frames of before a stop may come
 	cfg    nic.Config
 }
@@ -183,13 +184,18 @@ func (s *station) alloc() *mbuf.Buf {
 	s.Helper()
 	var b *mbuf.Buf
 	s.within(patience, "a buffer is free", func() bool {
-		for i := range s.cfg.TxQueues {
-			s.port.Tx(i).Reclaim()
-		}
+		s.reclaim()
 		b = s.cache.Alloc()
 		return b != nil
 	})
 	return b
+}
+
+// reclaim takes back what has been sent.
+func (s *station) reclaim() {
+	for i := range s.cfg.TxQueues {
+		s.back += s.port.Tx(i).Reclaim()
+	}
 }
 
 // load makes a frame of bytes, in as many buffers as it takes, each with at most so many (0: as many as fit).
@@ -229,7 +235,7 @@ func (s *station) send(q int, b *mbuf.Buf) {
 		if s.port.Tx(q).Send([]*mbuf.Buf{b}) == 1 {
 			return true
 		}
-		s.port.Tx(q).Reclaim()
+		s.reclaim()
 		return false
 	})
 }
