@@ -84,7 +84,7 @@ func (p *Port) want(cfg *nic.Config) spec.Features {
 		{guestOffloads | spec.FeatureCtrlGuestOffloads, cfg.Offloads&(nic.RxL4Checksum|nic.RxGSO) != 0},
 		{spec.FeatureGuestTSO4 | spec.FeatureGuestTSO6 | spec.FeatureGuestECN, cfg.Offloads&nic.RxGSO != 0},
 		{spec.FeatureHashReport, cfg.Offloads&nic.RxRSSHash != 0},
-		{spec.FeatureRSS, p.info.RSSQueues > 0 && (cfg.RxQueues > 1 || cfg.Offloads&nic.RxRSSHash != 0)},
+		{spec.FeatureRSS, p.info.RSSQueues > 0 && (p.pairs(cfg) > 1 || cfg.Offloads&nic.RxRSSHash != 0)},
 		{spec.FeatureMQ, p.pairs(cfg) > 1},
 		{spec.FeatureCtrlVLAN, cfg.VLANFilter || len(p.filters.vlans) > 0},
 		{spec.FeatureGuestAnnounce, p.opt.Announce != nil},

@@ -47,9 +47,11 @@ type rigConfig struct {
 	legacy   bool
 	vectors  int // 0: as many as are asked for
 	noResets bool
-	pci      bool                     // by the PCI transports
-	function virtionet.FunctionConfig // with pci
-	other    bool                     // the second port is an 82599
+	// stuckReset: the first device does not end a reset.
+	stuckReset bool
+	pci        bool                     // by the PCI transports
+	function   virtionet.FunctionConfig // with pci
+	other      bool                     // the second port is an 82599
 }
 
 // newBareRig makes devices, and opens no driver.
@@ -86,7 +88,7 @@ func newBareRig(t testing.TB, cfg rigConfig) *rig {
 		if r.devs[i], err = virtionet.New(c); err != nil {
 			t.Fatal(err)
 		}
-		r.seats[i] = &seat{d: r.devs[i], w: r.world, legacy: cfg.legacy, vectors: cfg.vectors, noQueueReset: cfg.noResets}
+		r.seats[i] = &seat{d: r.devs[i], w: r.world, legacy: cfg.legacy, vectors: cfg.vectors, noQueueReset: cfg.noResets, failReset: cfg.stuckReset && i == 0}
 	}
 	return r
 }

@@ -164,12 +164,16 @@ func (g *rxGroup) Recv(into []*mbuf.Buf) (n int) {
 
 // Arm implements nic.RxQueue.
 func (g *rxGroup) Arm(w *nic.Waiter) bool {
+	armed := false
 	for _, q := range *g {
-		if !q.Arm(w) {
+		switch {
+		case q.Arm(w):
+			armed = true
+		case q.ready() || q.dead.Load():
 			return false // those that are armed may wake once for nothing
-		}
+		} // else it has no buffers: the others may have some
 	}
-	return true
+	return armed
 }
 
 // enableQueues tells the device where the rings are, and which vectors they have.
@@ -268,7 +272,9 @@ func (p *Port) startQueues(context.Context) error {
 		q.start(made.txBells[i])
 	}
 	for i, q := range made.rx {
-		q.start(made.rxBells[i])
+		if i < p.cfg.RxQueues || !p.Negotiated().Has(spec.FeatureRSS) { // others get no frames: see rssConfig
+			q.start(made.rxBells[i])
+		}
 	}
 	return nil
 }

@@ -70,9 +70,13 @@ func (p *Port) drainTransmit(ctx context.Context) {
 	}
 }
 
-// quieten ends the device's use of memory: queue by queue where it can be reset that way, and then all of it. Either will do.
+// quieten ends the device's use of memory: queue by queue where it can be reset that way, and then all of it. Either will do. One
+// that has broken a rule, or asks for a reset, is reset only; one that has been pulled out does not answer.
 func (p *Port) quieten(ctx context.Context) error {
 	if err := p.Err(); err != nil {
+		if p.t.Reset(ctx) == nil {
+			return nil
+		}
 		return err
 	}
 	made := p.queues.Load()
@@ -174,13 +178,10 @@ func (p *Port) Close() error {
 			errs = append(errs, err)
 		} // else what it says is put right here
 	}
-	var resetErr error
 	wasGone := p.Err() != nil
-	if !wasGone {
-		resetErr = p.t.Reset(context.Background())
-	}
+	resetErr := p.t.Reset(context.Background())
 	closeErr := p.t.Close()
-	if (wasGone || resetErr != nil) && closeErr != nil {
+	if resetErr != nil && closeErr != nil {
 		// Nothing has shown that the device is done: the quarantine stays for good, and says so.
 		return errors.Join(append(errs, fmt.Errorf("%s: close: the device may still write to %d buffers: %w", p.info.Name, p.heldBack, errors.Join(resetErr, closeErr)))...)
 	}
@@ -189,8 +190,8 @@ func (p *Port) Close() error {
 	}
 	p.heldBack, p.quarantinePools = 0, nil
 	errs = append(errs, p.dropQueues())
-	if errors.Is(resetErr, nic.ErrGone) {
-		resetErr = nil
+	if wasGone || errors.Is(resetErr, nic.ErrGone) {
+		resetErr = nil // nobody answers, which is no news
 	}
 	return errors.Join(append(errs, resetErr, closeErr)...)
 }
