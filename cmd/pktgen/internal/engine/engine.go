@@ -138,8 +138,10 @@ func withPools(ctx context.Context, cfg Config, txPool, rxPool *mbuf.Pool) (resu
 			}
 		}
 	}()
-	want := nic.Config{Pool: rxPool, RxDesc: descriptors, TxDesc: descriptors, MaxFrame: max(1518, cfg.Frame.Size-units.FCS)}
+	want := nic.Config{Pool: rxPool, MaxFrame: max(1518, cfg.Frame.Size-units.FCS)}
 	for _, p := range ports {
+		want.RxDesc = p.RingSize(descriptors)
+		want.TxDesc = want.RxDesc
 		if err := p.Start(ctx, want); err != nil {
 			return nil, fmt.Errorf("%w: start %s: %w", ErrDevice, p.URI, err)
 		}
@@ -153,6 +155,9 @@ func withPools(ctx context.Context, cfg Config, txPool, rxPool *mbuf.Pool) (resu
 	}
 	return w.run(ctx)
 }
+
+// RingSize is n descriptors, or what the port has when that is less: a virtual machine's card often has 256.
+func (p Port) RingSize(n int) int { return min(n, p.Info().MaxDesc) }
 
 // WaitForLink waits until all ports have a link, and throws away what arrives meanwhile.
 func WaitForLink(ctx context.Context, clk clock.Clock, ports []Port) error {

@@ -131,8 +131,10 @@ func withPools(ctx context.Context, cfg Config, txPool, rxPool *mbuf.Pool) (resu
 	}()
 	// Everything is let in as it comes: all addresses, jumbo frames, tags left where they are.
 	longest := min(cfg.Tx.Info().MaxFrame, cfg.Rx.Info().MaxFrame)
-	want := nic.Config{Pool: rxPool, RxDesc: descriptors, TxDesc: descriptors, MaxFrame: longest, Promiscuous: true}
+	want := nic.Config{Pool: rxPool, MaxFrame: longest, Promiscuous: true}
 	for _, p := range ports {
+		want.RxDesc = p.RingSize(descriptors)
+		want.TxDesc = want.RxDesc
 		if err := p.Start(ctx, want); err != nil {
 			return nil, fmt.Errorf("%w: start %s: %w", engine.ErrDevice, p.URI, err)
 		}
