@@ -11,7 +11,7 @@ import (
 func (r *queueRig) marks() {
 	for i := range r.rx.out {
 		b := r.rx.bufs[(r.rx.clean+i)%r.rx.size]
-		*(*uint32)(r.rx.headerAt(b)) = 0
+		*(*uint32)(headerAt(b, r.rx.hdr)) = 0
 		if r.rx.mrg {
 			r.rxDev.put16(b.Bus()-uint64(r.rx.hdr)+spec.HdrNumBuffers, 1)
 		}

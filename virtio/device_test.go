@@ -47,7 +47,6 @@ func (d *ringDevice) Ring(position uint16) {
 
 // mem is memory at a bus address; a driver that names another is found out here.
 func (d *ringDevice) mem(bus uint64, n int) []byte {
-	d.t.Helper()
 	b, err := d.space.Bytes(bus, n)
 	if err != nil || len(b) != n {
 		d.t.Fatalf("the driver names %d bytes at %#x: %v", n, bus, err)

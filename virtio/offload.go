@@ -225,17 +225,6 @@ func (q *txQueue) countCut(p *txPlan, length int) {
 	q.cutBytes.Add(uint64(more * p.headers))
 }
 
-// putHeader writes the header of a frame in front of it.
-func putHeader(b *mbuf.Buf, hdr uint32, lo uint64, hi uint32) {
-	h := unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.Bytes())), -int(hdr))
-	if hdr != spec.HdrSize {
-		writeHeader(h, hdr, lo, hi)
-		return
-	}
-	*(*uint64)(h) = lo
-	*(*uint32)(unsafe.Add(h, spec.HdrCSumOffset)) = hi
-}
-
 // writeHeader writes a header of hdr bytes, num_buffers and what comes behind it 0.
 func writeHeader(h unsafe.Pointer, hdr uint32, lo uint64, hi uint32) {
 	mem := unsafe.Slice((*byte)(h), hdr)

@@ -367,3 +367,35 @@ func TestLegacyDeviceGetsHeadersApart(t *testing.T) {
 		})
 	}
 }
+
+// TestPackedDescriptorsAreSeenAllAtOnce: until the first of a burst is published the device finds nothing (§2.8.6).
+func TestPackedDescriptorsAreSeenAllAtOnce(t *testing.T) {
+	r := newQueueRig(t, ringConfig{features: packedRing1, size: 16})
+	for lap := range 5 {
+		b := []*mbuf.Buf{r.packet(testFrame(1, 60)), r.packet(testFrame(2, 60)), r.packet(testFrame(3, 60))}
+		n, _ := r.tx.fill(b, 0, 0) // all of Send but publish
+		if n == 1 && lap > 0 {
+			more, _ := r.tx.fill(b[1:], 0, 0)
+			n += more
+		}
+		if c, ok := r.txDev.pop(); ok || n == 0 {
+			t.Fatalf("lap %d: the device sees %+v before it is published", lap, c)
+		}
+		r.tx.publish()
+		for i := range n {
+			r.sent(testFrame(i+1, 60), true)
+		}
+		r.tx.Reclaim()
+		r.cache.FreeBulk(b[n:])
+	}
+	b := r.packet(testFrame(1, 90), 30, 30) // and a chain
+	if n, _ := r.tx.sendSlow(b, nil); n != 1 {
+		t.Fatal("not taken")
+	}
+	if _, ok := r.txDev.pop(); ok {
+		t.Fatal("the device sees a chain before it is published")
+	}
+	r.tx.publish()
+	r.sent(testFrame(1, 90), true)
+	r.end()
+}

@@ -33,6 +33,8 @@ type rxQueue struct {
 
 	look     bool   // whether the header says anything that the fast path needs
 	mrg      bool   // … how many buffers there are
+	several  uint32 // … a mask of that, in the word that begins with csum_offset
+	single   uint32 // … and what it is of a frame in one buffer
 	care     uint64 // … the bits that are to be noted, of its first word
 	hash     bool   // … a hash
 	notes    rxNotes
@@ -69,7 +71,9 @@ func newRxQueue(env *queueEnv, vq, index, size int, mem *vtop.Arena, pool *mbuf.
 	}
 	q.room = storage - q.front
 	q.span = min(q.room, q.maxFrame) - minFrame
-	q.mrg = env.features&spec.FeatureMrgRxBuf != 0
+	if q.mrg = env.features&spec.FeatureMrgRxBuf != 0; q.mrg {
+		q.several, q.single = 0xffff<<16, 1<<16
+	}
 	q.notes = newRxNotes(env)
 	q.hash = env.features&spec.FeatureHashReport != 0
 	q.care = q.notes.care
@@ -191,7 +195,8 @@ func (q *rxQueue) harvest(into []*mbuf.Buf) (n int, bytes uint64, more int) {
 func (q *rxQueue) collectSplit(bufs []*mbuf.Buf, elems []usedElem) (n int, bytes uint64) {
 	order := q.order[q.clean:]
 	order, elems = order[:len(bufs)], elems[:len(bufs)]
-	least, span, look := q.hdr+minFrame, q.span, q.look
+	hdr, span, look := q.hdr, q.span, q.look
+	least, care, several, single := hdr+minFrame, q.care, q.several, q.single
 	for n < len(bufs) {
 		e := &elems[n]
 		id, length := atomic.LoadUint32(&e.id), atomic.LoadUint32(&e.len)-least
@@ -202,9 +207,15 @@ func (q *rxQueue) collectSplit(bufs []*mbuf.Buf, elems []usedElem) (n int, bytes
 		b := bufs[n]
 		var info uint64
 		if look {
-			var ok bool
-			if info, ok = q.glance(b, length); !ok {
+			h := headerAt(b, hdr)
+			if *(*uint32)(unsafe.Add(h, spec.HdrCSumOffset))&several != single {
 				break
+			}
+			if care&*(*uint64)(h) != 0 || q.hash {
+				var ok bool
+				if info, ok = q.note(b, q.readHeader(h), length); !ok {
+					break
+				}
 			}
 		}
 		b.Received(length, info)
@@ -221,7 +232,8 @@ func (q *rxQueue) collectPacked(bufs []*mbuf.Buf) (n int, bytes uint64) {
 	order = order[:len(bufs)]
 	d := unsafe.SliceData(q.desc[q.clean:])
 	want := q.pack.usedFlags << 16
-	least, span, look := q.hdr+minFrame, q.span, q.look
+	hdr, span, look := q.hdr, q.span, q.look
+	least, care, several, single := hdr+minFrame, q.care, q.several, q.single
 	for n < len(bufs) {
 		if atomic.LoadUint32(wordOf(d))&(bothWraps<<16|0xffff) != want|uint32(order[n]) {
 			break
@@ -234,9 +246,15 @@ func (q *rxQueue) collectPacked(bufs []*mbuf.Buf) (n int, bytes uint64) {
 		b := bufs[n]
 		var info uint64
 		if look {
-			var ok bool
-			if info, ok = q.glance(b, length); !ok {
+			h := headerAt(b, hdr)
+			if *(*uint32)(unsafe.Add(h, spec.HdrCSumOffset))&several != single {
 				break
+			}
+			if care&*(*uint64)(h) != 0 || q.hash {
+				var ok bool
+				if info, ok = q.note(b, q.readHeader(h), length); !ok {
+					break
+				}
 			}
 		}
 		b.Received(length, info)
@@ -247,21 +265,9 @@ func (q *rxQueue) collectPacked(bufs []*mbuf.Buf) (n int, bytes uint64) {
 	return n, bytes
 }
 
-// glance looks at the header of a frame that may be one of the fast path's: in one buffer. Most say nothing.
-func (q *rxQueue) glance(b *mbuf.Buf, length uint32) (info uint64, ok bool) {
-	h := q.headerAt(b)
-	if q.mrg && *(*uint16)(unsafe.Add(h, spec.HdrNumBuffers)) != 1 {
-		return 0, false
-	}
-	if *(*uint64)(h)&q.care == 0 && !q.hash {
-		return 0, true
-	}
-	return q.note(b, q.readHeader(h), length)
-}
-
-// headerAt is where the device wrote the header of the frame that begins in b.
-func (q *rxQueue) headerAt(b *mbuf.Buf) unsafe.Pointer {
-	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.Bytes())), -int(q.hdr))
+// headerAt is where the header of hdr bytes is in front of the frame that begins in b.
+func headerAt(b *mbuf.Buf, hdr uint32) unsafe.Pointer {
+	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.Bytes())), -int(hdr))
 }
 
 // piece takes one buffer that the fast path left. It returns the frame, and its length, when it is complete and good.
@@ -306,7 +312,7 @@ func (q *rxQueue) begin(id, written uint32) bool {
 	if q.env.ownHeader() {
 		at = uint32(q.pos[q.link[id]])
 	}
-	q.partialHdr = q.readHeader(q.headerAt(q.bufs[at]))
+	q.partialHdr = q.readHeader(headerAt(q.bufs[at], q.hdr))
 	q.left = 1
 	if q.mrg {
 		q.left = q.partialHdr.buffers()

@@ -127,76 +127,80 @@ func (q *txQueue) fill(pkts []*mbuf.Buf, lo uint64, hi uint32) (n int, bytes uin
 		return 0, 0
 	}
 	run := min(uint32(len(pkts)), q.size-q.out, q.size-q.tail)
-	pkts = pkts[:run]
-	if q.packed {
-		n, bytes = q.describePacked(pkts, lo, hi)
-	} else {
-		n, bytes = q.describeSplit(pkts, lo, hi)
-	}
-	if n == 0 {
+	if n, bytes = q.putHeaders(pkts[:run], lo, hi); n == 0 {
 		return 0, 0
 	}
-	copy(q.bufs[q.tail:], pkts[:n])
-	if !q.packed {
+	pkts = pkts[:n]
+	if q.packed {
+		q.describePacked(pkts)
+	} else {
+		q.describeSplit(pkts)
 		q.offer(q.tail, uint32(n))
 	}
+	copy(q.bufs[q.tail:], pkts)
 	q.advanceTail(uint32(n))
 	return n, bytes
 }
 
-// describeSplit is the loop over plain frames: header and descriptor.
-func (q *txQueue) describeSplit(pkts []*mbuf.Buf, lo uint64, hi uint32) (n int, bytes uint64) {
-	order := q.order[q.tail:]
-	order = order[:len(pkts)]
+// putHeaders is the loop that looks whether frames are plain, and writes their headers, up to the first that is not.
+func (q *txQueue) putHeaders(pkts []*mbuf.Buf, lo uint64, hi uint32) (n int, bytes uint64) {
 	pool, span, hdr := q.pool, q.span, q.hdr
-	desc := q.desc
-	for n < len(pkts) {
-		b := pkts[n]
-		length := uint32(b.Len())
-		if !b.Plain(pool) || length-minFrame > span || uint32(b.Headroom()) < hdr || !b.Writable() {
+	for _, b := range pkts {
+		if !b.Plain(pool) {
 			break
 		}
-		putHeader(b, hdr, lo, hi)
+		length := uint32(b.Len())
+		if length-minFrame > span || uint32(b.Headroom()) < hdr {
+			break
+		}
+		if !b.Writable() {
+			break
+		}
+		h := headerAt(b, hdr)
+		if hdr == spec.HdrSize {
+			*(*uint64)(h) = lo
+			*(*uint32)(unsafe.Add(h, spec.HdrCSumOffset)) = hi
+		} else {
+			writeHeader(h, hdr, lo, hi)
+		}
 		b.Seal()
-		d := &desc[order[n]]
-		d.addr = b.PlainBus() - uint64(hdr)
-		d.hi = uint64(length + hdr)
 		bytes += uint64(length)
 		n++
 	}
 	return n, bytes
 }
 
-func (q *txQueue) describePacked(pkts []*mbuf.Buf, lo uint64, hi uint32) (n int, bytes uint64) {
-	order := q.order[q.tail:]
-	order = order[:len(pkts)]
-	pool, span, hdr := q.pool, q.span, q.hdr
-	d := unsafe.SliceData(q.desc[q.tail:])
-	flags := uint64(q.pack.availFlags) << 48
-	flip := uint64(0)
-	if !q.pack.holds {
-		flip = bothWraps << 48
-	}
-	for n < len(pkts) {
-		b := pkts[n]
-		length := uint32(b.Len())
-		if !b.Plain(pool) || length-minFrame > span || uint32(b.Headroom()) < hdr || !b.Writable() {
-			break
+// describeSplit is the loop that writes the descriptors of frames that have their headers in front.
+func (q *txQueue) describeSplit(pkts []*mbuf.Buf) {
+	hdr := uint64(q.hdr)
+	if q.split.identity {
+		d := unsafe.SliceData(q.desc[q.tail:]) // see collectPacked
+		for _, b := range pkts {
+			d.addr = b.PlainBus() - hdr
+			d.hi = uint64(b.Len()) + hdr
+			d = (*ringDesc)(unsafe.Add(unsafe.Pointer(d), spec.DescSize))
 		}
-		putHeader(b, hdr, lo, hi)
-		b.Seal()
-		d.addr = b.PlainBus() - uint64(hdr)
-		d.hi = (flags | uint64(order[n])<<32 | uint64(length+hdr)) ^ flip
+		return
+	}
+	order := q.order[q.tail:][:len(pkts)]
+	for i, b := range pkts {
+		q.desc[order[i]] = ringDesc{b.PlainBus() - hdr, uint64(b.Len()) + hdr}
+	}
+}
+
+func (q *txQueue) describePacked(pkts []*mbuf.Buf) {
+	hdr := uint64(q.hdr)
+	order := q.order[q.tail:][:len(pkts)]
+	flags := uint64(q.pack.availFlags) << 48
+	flip := uint64(q.hold(uint32(order[0]), 0)) << 48
+	d := unsafe.SliceData(q.desc[q.tail:])
+	for i, b := range pkts {
+		d.addr = b.PlainBus() - hdr
+		d.hi = (flags | uint64(order[i])<<32 | uint64(b.Len()) + hdr) ^ flip
 		flip = 0
-		bytes += uint64(length)
-		n++
 		d = (*ringDesc)(unsafe.Add(unsafe.Pointer(d), spec.DescSize))
 	}
-	if n > 0 {
-		q.hold(uint32(order[0]), 0)
-		q.pack.added += uint32(n)
-	}
-	return n, bytes
+	q.pack.added += uint32(len(pkts))
 }
 
 // sendSlow sends one frame of any kind, with a plan if there is one for what it asks for; 0 when the ring has no room for it,
@@ -270,7 +274,7 @@ func (q *txQueue) layOut(b *mbuf.Buf, plan *txPlan, inFront bool) []part {
 	bus, n := b.Bus(), uint32(b.Len())
 	switch {
 	case inFront:
-		putHeader(b, q.hdr, plan.lo, plan.hi)
+		writeHeader(headerAt(b, q.hdr), q.hdr, plan.lo, plan.hi)
 		bus, n = bus-uint64(q.hdr), n+q.hdr
 	default:
 		off := hdrStride * int(q.order[q.tail])
@@ -351,10 +355,15 @@ func (q *txQueue) Reclaim() int {
 	return frames
 }
 
-// matches is how many plain frames the device has used in their order, up to the end of the ring.
+// matches is how many plain frames the device has used in their order, up to the end of the ring. The caller releases them.
 func (q *txQueue) matches() uint32 {
-	if q.oddOut > 0 || q.extra > 0 || q.batchLeft > 0 || q.out == 0 {
+	if q.oddOut > 0 || q.extra > 0 || q.out == 0 {
 		return 0
+	}
+	if q.batchLeft > 0 {
+		n := min(q.batchLeft, q.size-q.clean)
+		q.batchLeft -= n
+		return n
 	}
 	if q.packed {
 		return q.matchesPacked(q.out)
