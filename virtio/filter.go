@@ -24,9 +24,9 @@ type filterState struct {
 
 	// What the device has been told since its reset.
 	device struct {
-		known                     bool // of the modes
-		promiscuous, allMulticast bool
-		vlans                     [vlanCount]bool
+		known                                 bool // of the modes
+		promiscuous, allMulticast, allUnicast bool
+		vlans                                 [vlanCount]bool
 	}
 	overflows uint64 // times that exact filters gave way to letting everything in
 	open      bool   // they have
@@ -69,7 +69,10 @@ func (p *Port) writeAddresses(ctx context.Context) error {
 			p.log.Warn("more addresses than the device can tell apart: all are let in", "unicast", len(f.unicast), "multicast", len(f.multicast))
 		}
 	}
-	return p.writeModes(ctx, f.promiscuous || uni, f.allMulticast || multi)
+	if p.Negotiated().Has(spec.FeatureCtrlRxExtra) {
+		return p.writeModes(ctx, f.promiscuous, f.allMulticast || multi, uni)
+	}
+	return p.writeModes(ctx, f.promiscuous || uni, f.allMulticast || multi, false)
 }
 
 // tableCommand sets the table of addresses; a kind that has too many is left out.
@@ -93,7 +96,7 @@ func (f *filterState) tableCommand(noUnicast, noMulticast bool) command {
 }
 
 // writeModes tells the device the receive modes that it does not have yet.
-func (p *Port) writeModes(ctx context.Context, promiscuous, allMulticast bool) error {
+func (p *Port) writeModes(ctx context.Context, promiscuous, allMulticast, allUnicast bool) error {
 	d := &p.filters.device
 	for _, m := range []struct {
 		cmd byte
@@ -102,8 +105,12 @@ func (p *Port) writeModes(ctx context.Context, promiscuous, allMulticast bool) e
 	}{
 		{spec.CtrlRxPromisc, &d.promiscuous, promiscuous},
 		{spec.CtrlRxAllMulti, &d.allMulticast, allMulticast},
+		{spec.CtrlRxAllUni, &d.allUnicast, allUnicast},
 	} {
 		if d.known && *m.now == m.v {
+			continue
+		}
+		if m.cmd == spec.CtrlRxAllUni && !p.Negotiated().Has(spec.FeatureCtrlRxExtra) {
 			continue
 		}
 		if err := p.command(ctx, flag(spec.CtrlRx, m.cmd, m.v)); err != nil {

@@ -31,7 +31,8 @@ func (p *Port) updateLink() {
 		return
 	}
 	p.setLink(now, func() bool { return p.Err() != nil })
-	if announce {
+	if announce && !p.announcing {
+		p.announcing = true
 		go p.announce()
 	}
 }
@@ -65,6 +66,7 @@ func (p *Port) readStatus() (l nic.Link, announce bool, err error) {
 // may not wait for an answer, so it has a goroutine.
 func (p *Port) announce() {
 	p.mu.Lock()
+	p.announcing = false // by now the device may ask again
 	acknowledged := p.started && p.Err() == nil
 	if acknowledged {
 		if err := p.command(context.Background(), command{spec.CtrlAnnounce, spec.CtrlAnnounceAck, nil}); err != nil {

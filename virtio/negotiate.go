@@ -14,7 +14,7 @@ import (
 // (spec.FeatureRSCExt), for UDP in pieces, and for being the stand-in of another device.
 const understood = spec.FeatureCSum | spec.FeatureGuestCSum | spec.FeatureCtrlGuestOffloads | spec.FeatureMTU | spec.FeatureMAC |
 	spec.FeatureGuestTSO4 | spec.FeatureGuestTSO6 | spec.FeatureGuestECN | spec.FeatureHostTSO4 | spec.FeatureHostTSO6 | spec.FeatureHostECN |
-	spec.FeatureMrgRxBuf | spec.FeatureStatus | spec.FeatureCtrlVQ | spec.FeatureCtrlRx | spec.FeatureCtrlVLAN | spec.FeatureGuestAnnounce |
+	spec.FeatureMrgRxBuf | spec.FeatureStatus | spec.FeatureCtrlVQ | spec.FeatureCtrlRx | spec.FeatureCtrlRxExtra | spec.FeatureCtrlVLAN | spec.FeatureGuestAnnounce |
 	spec.FeatureMQ | spec.FeatureCtrlMACAddr | spec.FeatureAnyLayout | spec.FeatureIndirectDesc | spec.FeatureEventIdx | spec.FeatureVersion1 |
 	spec.FeatureAccessPlatform | spec.FeatureRingPacked | spec.FeatureInOrder | spec.FeatureNotificationData | spec.FeatureNotifConfigData |
 	spec.FeatureRingReset | spec.FeatureHashReport | spec.FeatureRSS | spec.FeatureSpeedDuplex
@@ -41,7 +41,7 @@ func (p *Port) usable(offered spec.Features) spec.Features {
 	f = p.opt.Features.Apply(f)
 	if !f.Has(spec.FeatureCtrlRx) {
 		// Who cannot be told so lets everything in, and the VLANs too that are not to come in.
-		f &^= spec.FeatureCtrlVLAN
+		f &^= spec.FeatureCtrlVLAN | spec.FeatureCtrlRxExtra
 	}
 	kept, dropped := f.Consistent()
 	if _, ok := p.t.(PairSetter); ok {

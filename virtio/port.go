@@ -32,18 +32,20 @@ type Port struct {
 
 	// mu is for Start, Stop, Close, filters, and whatever calls the transport. Give it back by unlock: an interrupt that comes
 	// meanwhile cannot wait for it.
-	mu       sync.Mutex
-	started  bool
-	closed   bool
-	enabled  bool // the device may be reading and writing memory
-	cfg      nic.Config
-	arena    *vtop.Arena
-	queues   atomic.Pointer[queues] // those of the last Start
-	rx       []nic.RxQueue          // as the user sees them
-	control  *control               // nil: there is no control queue
-	counts   totals
-	filters  filterState
-	heldBack uint64 // buffers in quarantine
+	mu      sync.Mutex
+	started bool
+	closed  bool
+	enabled bool // the device may be reading and writing memory
+	cfg     nic.Config
+	arena   *vtop.Arena
+	queues  atomic.Pointer[queues] // those of the last Start
+	rx      []nic.RxQueue          // as the user sees them
+	control *control               // nil: there is no control queue
+	counts  totals
+	filters filterState
+	// announcing: a goroutine is about to acknowledge a wish for an announcement.
+	announcing bool
+	heldBack   uint64 // buffers in quarantine
 	// quarantinePools are those that the buffers belong to.
 	quarantinePools []*mbuf.Pool
 
@@ -170,10 +172,13 @@ func (p *Port) queueSizes() (most int, err error) {
 		return 0, fmt.Errorf("%s: the device has queues of %d descriptors: the driver needs %d", p.t.Name(), most, minRing)
 	}
 	if !p.usableFeatures.Has(spec.FeatureRingPacked) {
-		most = 1 << (bits.Len(uint(most)) - 1)
+		most = powerBelow(most)
 	}
 	return most, nil
 }
+
+// powerBelow is the largest power of two that is not above n, which is positive.
+func powerBelow(n int) int { return 1 << (bits.Len(uint(n)) - 1) }
 
 // ringSize is what a ring of n descriptors becomes on virtqueue: a power of two unless it is packed, and on legacy what the
 // device has.

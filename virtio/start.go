@@ -80,7 +80,7 @@ func (p *Port) plan() (rx, tx []queuePlan, ctrl *queuePlan, err error) {
 		}
 		if err = errors.Join(err, sizeErr); err == nil {
 			var list []queuePlan
-			add(&list, virtqueue, min(controlDesc, have))
+			add(&list, virtqueue, min(controlDesc, powerBelow(have)))
 			ctrl = &list[0]
 		}
 	}
