@@ -113,14 +113,13 @@ type frontEnd struct {
 
 // setup is how the front end is to be.
 type setup struct {
-	features  string // as in a URI
-	pairs     int
-	server    bool
-	smallRx   bool // receive buffers that a long frame does not fit into
-	desc      int
-	maxFrame  int
-	offloads  nic.Offload
-	transport func(*virtio.VhostOptions)
+	features string // as in a URI
+	pairs    int
+	server   bool
+	smallRx  bool // receive buffers that a long frame does not fit into
+	desc     int
+	maxFrame int
+	offloads nic.Offload
 }
 
 // newFrontEnd opens and starts a port.
