@@ -10,8 +10,10 @@ export GOWORK := off
 PKG       ?= ./...
 FUZZTIME  ?= 10s
 SOAKTIME  ?= 2m
-BENCH     ?= .
-BENCHTIME ?= 1s
+# Of make microbench and make bench.
+BENCH      ?= .
+BENCHTIME  ?= 1s
+BENCHFLAGS ?=
 
 STATICCHECK_VERSION := v0.8.2
 
@@ -30,7 +32,7 @@ GUESTPKG = $(sort $(dir $(shell find . -name '*_guest_test.go' -not -path './.to
 # The packages whose tests drive programs of others, DPDK's, on this machine (build tag interop).
 INTEROPPKG = $(sort $(dir $(shell find . -name '*_interop_test.go' -not -path './.tools/*')))
 
-STAGES := fmt vet lint build arm64 plain race interop guest tooltest cost docs fuzz
+STAGES := fmt vet lint build arm64 plain race interop benchtest guest tooltest cost docs fuzz
 
 .PHONY: help
 help: ## what the targets are
@@ -57,16 +59,19 @@ fmt: ## gofmt has nothing to say
 vet: ## go vet, also with the buffer checks and with the tests for guests; go.mod says what is used
 	go mod tidy -diff
 	go -C tools mod tidy -diff
+	go -C bench mod tidy -diff
 	go vet $(PKG)
 	go vet -tags mbufcheck $(PKG)
 	go vet -tags guest $(PKG)
 	go vet -tags interop $(PKG)
 	go -C tools vet ./...
+	go -C bench vet ./...
 
 .PHONY: lint
 lint: $(STATICCHECK) tools ## staticcheck and the project's own analyzers
 	printf '%s\n' 'plain: -tags=' 'checks: -tags=mbufcheck' 'guest: -tags=guest' 'interop: -tags=interop' 'arm: GOARCH=arm64' | $(STATICCHECK) -matrix $(PKG)
 	cd tools && $(STATICCHECK) ./...
+	cd bench && $(STATICCHECK) ./...
 	$(BIN)/lint $(PKG)
 	GOFLAGS="$${GOFLAGS:-} -tags=mbufcheck" $(BIN)/lint $(PKG)
 	GOFLAGS="$${GOFLAGS:-} -tags=guest" $(BIN)/lint $(PKG)
@@ -76,6 +81,7 @@ lint: $(STATICCHECK) tools ## staticcheck and the project's own analyzers
 build: ## everything builds without cgo
 	CGO_ENABLED=0 go build $(PKG)
 	CGO_ENABLED=0 go build -tags mbufcheck $(PKG)
+	CGO_ENABLED=0 go -C bench build -o /dev/null ./...
 
 .PHONY: arm64
 arm64: ## everything builds and vets for arm64
@@ -109,6 +115,12 @@ guest: tools ## the tests that run in virtual machines (GUESTPKG=./dir/ for some
 tooltest: tools ## the tests of the tools themselves
 	@.ci/need valgrind
 	$(TESTRUN) -name tooltest -C tools -save $(RESULTS)/tooltest.json -- -timeout $(TIMEOUT) ./...
+
+# Nothing is taken from an earlier run (-count 1): the go command does not see DPDK.
+.PHONY: benchtest
+benchtest: tools ## the tests of bench/: the peers that we are measured against move every frame, too
+	@.ci/need gcc pkg-config /usr/include/stdlib.h /usr/include/dpdk/rte_ethdev.h
+	CGO_ENABLED=0 $(TESTRUN) -name benchtest -C bench -save $(RESULTS)/benchtest.json -- -count 1 -timeout $(TIMEOUT) ./...
 
 .PHONY: cost
 cost: tools ## instructions per packet, against test/cost.txt
@@ -150,7 +162,13 @@ cost-update: tools ## write the measured figures to test/cost.txt
 	$(BIN)/cost -file test/cost.txt -update
 
 .PHONY: bench
-bench: ## the benchmarks (BENCH=regexp BENCHTIME=1s)
+bench: ## peers side by side, for some minutes: virtio front ends on DPDK's vhost (BENCHFLAGS='-runs 3 -rate'; see docs/performance.md)
+	@.ci/need gcc pkg-config /usr/include/stdlib.h /usr/include/dpdk/rte_ethdev.h
+	@CGO_ENABLED=0 go -C bench build -o $(BIN)/bench-vhost ./vhost
+	$(BIN)/bench-vhost $(BENCHFLAGS)
+
+.PHONY: microbench
+microbench: ## the benchmarks of the packages (BENCH=regexp BENCHTIME=1s)
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(PKG)
 
 .PHONY: hw

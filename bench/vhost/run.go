@@ -58,14 +58,34 @@ func (c cell) features() string {
 // enough is how many huge pages of 2 MiB front end and back end take together.
 const enough = 56
 
-// hugePages says whether there are enough free ones.
-func hugePages() bool {
-	n, err := os.ReadFile("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+const pagesDir = "/sys/kernel/mm/hugepages/hugepages-2048kB/"
+
+func readPages(name string) int {
+	text, err := os.ReadFile(pagesDir + name)
 	if err != nil {
-		return false
+		return 0
 	}
-	free, err := strconv.Atoi(strings.TrimSpace(string(n)))
-	return err == nil && free >= enough
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// hugePages says whether there are enough free ones.
+func hugePages() bool { return readPages("free_hugepages") >= enough }
+
+// setAsideHugePages sees to it that there are enough, where this process may, and returns what gives them back.
+func setAsideHugePages() (restore func()) {
+	if hugePages() {
+		return func() {}
+	}
+	before := readPages("nr_hugepages")
+	set := func(n int) error { return os.WriteFile(pagesDir+"nr_hugepages", []byte(strconv.Itoa(n)), 0) }
+	if set(before+enough) != nil {
+		return func() {}
+	}
+	return func() { _ = set(before) }
 }
 
 // eal are the options that DPDK's programs are started with.
