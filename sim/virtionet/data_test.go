@@ -17,6 +17,7 @@ func TestFramesArriveWhole(t *testing.T) {
 		size int
 	}{
 		{"split", 0, 64}, {"split of 2", 0, 2}, {"split of 4", 0, 4}, {"split with events", spec.FeatureEventIdx, 16},
+		{"split in order", spec.FeatureInOrder, 64}, {"packed in order", spec.FeatureRingPacked | spec.FeatureInOrder, 64},
 		{"packed", spec.FeatureRingPacked, 64}, {"packed of 3", spec.FeatureRingPacked, 3}, {"packed of 7 with events", spec.FeatureRingPacked | spec.FeatureEventIdx, 7},
 	}
 	for _, ring := range rings {

@@ -141,8 +141,8 @@ func TestInOrderMayReportBatches(t *testing.T) {
 }
 
 func TestPositionsSurviveAPause(t *testing.T) {
-	for _, f := range []spec.Features{0, spec.FeatureRingPacked, spec.FeatureRingPacked | spec.FeatureMrgRxBuf} {
-		r := newRig(t, 3, nil)
+	for i, f := range []spec.Features{0, spec.FeatureRingPacked, spec.FeatureRingPacked | spec.FeatureMrgRxBuf, 0, spec.FeatureRingPacked} {
+		r := newRig(t, 3, func(c *Config) { c.Watch = i > 2 }) // then it has fetched all buffers there are
 		r.a.start(f, 8)
 		r.b.start(f, 8)
 		r.b.fill(0, 4, 512)

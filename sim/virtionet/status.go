@@ -158,7 +158,6 @@ func (d *Device) reset() {
 	d.net.SetOffloads(0)
 	d.ready()
 	d.fillConfig()
-	d.next = d.now
 }
 
 // fail is what becomes of a driver that has broken a rule of the rings (§2.1.2).
