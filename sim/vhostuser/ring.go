@@ -1,6 +1,7 @@
 package vhostuser
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"bare.wire/virtio/spec"
@@ -67,9 +68,10 @@ func (s *session) launch(r *ring) error {
 	if err := s.dev.SetQueue(r.index, r.size, desc, driver, device); err != nil {
 		return fmt.Errorf("queue %d: %w", r.index, err)
 	}
-	if err := s.dev.SetQueueBase(r.index, s.position(r.base)); err != nil {
+	if err := s.dev.SetQueueBase(r.index, s.position(r, device)); err != nil {
 		return fmt.Errorf("queue %d: %w", r.index, err)
 	}
+	s.wanted(device)
 	s.dev.OnCall(r.index, r.ring())
 	s.dev.EnableQueue(r.index, true)
 	r.running = true
@@ -79,14 +81,40 @@ func (s *session) launch(r *ring) error {
 	return nil
 }
 
-// position is a base as the device has it. A ring that is started has nothing under way, so of a packed one the device goes on
-// reporting where it goes on fetching; front ends tell the second only, or both.
-func (s *session) position(base uint32) uint32 {
+// position is where the device goes on. A ring that is started has nothing under way, so the device goes on reporting where it goes
+// on fetching: of a packed ring front ends tell the second only, or both. Of a split ring the used index, at the device's area, is
+// right where the base is not: a front end that lost its back end, which could not say how far it was, tells the base of a new ring.
+func (s *session) position(r *ring, device uint64) uint32 {
 	if s.acked.Has(spec.FeatureRingPacked) {
-		return base&0xffff | base<<16
+		return r.base&0xffff | r.base<<16
 	}
-	return base
+	b, err := s.mem.Bytes(device+usedIndex, 2)
+	if err != nil || len(b) < 2 { // place has looked
+		return r.base
+	}
+	used := uint32(binary.LittleEndian.Uint16(b))
+	if used != r.base {
+		s.log.Info("vhost-user: a ring goes on where it was left", "queue", r.index, "base", r.base, "used", used)
+	}
+	return used
 }
+
+// wanted says in the device's area that kicks are wanted: a back end that was killed while it looked by itself has left there that
+// they are not. The device knows of rings only that they begin so.
+func (s *session) wanted(device uint64) {
+	if s.acked.Has(spec.FeatureRingPacked) {
+		device += eventFlags
+	}
+	if b, err := s.mem.Bytes(device, 2); err == nil && len(b) == 2 {
+		binary.LittleEndian.PutUint16(b, 0) // of both kinds of ring
+	}
+}
+
+// eventFlags is where the flags are in the device's event suppression of a packed ring (VIRTIO §2.8.14).
+const eventFlags = 2
+
+// usedIndex is where the index is in a used ring (VIRTIO §2.7.8).
+const usedIndex = 2
 
 // poke has the device look at a ring.
 func (s *session) poke(r *ring) {

@@ -239,7 +239,7 @@ func TestAFrontEndSetsAQueueUpAndTakesItDown(t *testing.T) {
 	q := r.q(1)
 	require.True(t, q.on)
 	require.Equal(t, []uint64{guestBase + 4096, guestBase + 4096 + 256, guestBase + 4096 + 512}, []uint64{q.desc, q.driver, q.device})
-	require.EqualValues(t, 7, q.base)
+	require.EqualValues(t, 0, q.base, "as the used ring has it, whatever the base that is told")
 	require.Equal(t, 1, q.kicks, "something may have been there before")
 	r.look(func(d *fakeDevice) {
 		require.EqualValues(t, spec.StatusAcknowledge|spec.StatusDriver|spec.StatusFeaturesOK|spec.StatusDriverOK, d.status, "nobody says it, so the session does")
@@ -281,12 +281,14 @@ func TestMemoryChangesWhileAQueueRuns(t *testing.T) {
 	r.queue(0)
 	require.False(t, r.tell(vhost.SetVringEnable, state(0, 1)))
 	fd := memfd(t, 1<<20)
+	_, err := unix.Pwrite(fd, []byte{5, 6}, 512+2)
+	require.NoError(t, err)
 	moved := vhost.Region{Addr: 0x8000_0000, Size: 1 << 20, UserAddr: userBase}
 	require.False(t, r.tell(vhost.SetMemTable, vhost.MemoryTable{moved}.Append(nil), fd))
 	q := r.q(0)
 	require.True(t, q.on)
 	require.EqualValues(t, 0x8000_0000, q.desc, "the same place in the process, another on the bus")
-	require.EqualValues(t, 7, q.base)
+	require.EqualValues(t, 0x0605, q.base, "where the used ring is")
 	more := vhost.SingleRegion{Region: vhost.Region{Addr: 0x9000_0000, Size: 4096, UserAddr: 0x1000}}
 	require.False(t, r.tell(vhost.AddMemReg, more.Append(nil), fd))
 	require.True(t, r.tell(vhost.AddMemReg, more.Append(nil), fd), "it is there already")
@@ -297,6 +299,37 @@ func TestMemoryChangesWhileAQueueRuns(t *testing.T) {
 	m := vhost.NewMessage(vhost.RemMemReg, vhost.SingleRegion{Region: moved}.Append(nil))
 	require.NoError(t, r.conn.Send(t.Context(), m), "the queue's own memory")
 	require.ErrorContains(t, r.ended(), "after a change of memory")
+}
+
+// TestARingThatWasLeftBehindWantsKicksAgain is about what a back end that was killed has said last.
+func TestARingThatWasLeftBehindWantsKicksAgain(t *testing.T) {
+	for _, c := range []struct {
+		features spec.Features
+		off      int64
+	}{{spec.FeatureVersion1, 512}, {spec.FeatureVersion1 | spec.FeatureRingPacked, 512 + 2}} {
+		r := newRig(t)
+		r.agree(c.features)
+		fd := r.share(1 << 20)
+		_, err := unix.Pwrite(fd, []byte{1, 0}, c.off)
+		require.NoError(t, err)
+		r.queue(0)
+		require.False(t, r.tell(vhost.SetVringEnable, state(0, 1)))
+		var b [2]byte
+		_, err = unix.Pread(fd, b[:], c.off)
+		require.NoError(t, err)
+		require.Zero(t, b)
+	}
+}
+
+// TestABaseOfAPackedRing is one position, whether a front end tells both or the first.
+func TestABaseOfAPackedRing(t *testing.T) {
+	r := newRig(t)
+	r.agree(spec.FeatureVersion1 | spec.FeatureRingPacked)
+	r.share(1 << 20)
+	r.queue(0)
+	require.False(t, r.tell(vhost.SetVringBase, state(0, 0x8003)))
+	require.False(t, r.tell(vhost.SetVringEnable, state(0, 1)))
+	require.EqualValues(t, 0x8003_8003, r.q(0).base)
 }
 
 func TestStatusConfigurationAndReset(t *testing.T) {

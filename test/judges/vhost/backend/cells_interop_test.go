@@ -69,7 +69,7 @@ func TestInteropEveryFrameComesBack(t *testing.T) {
 			require.Equal(t, n.TxBytes, stats.TxBytes)
 			do(t, s, "stop")
 			quit(t, s)
-			b.clean()
+			b.clean(total)
 			t.Logf("%d frames, %d kicks, %d calls, features %v", total, n.Kicks, n.Calls, agreed)
 		})
 	}

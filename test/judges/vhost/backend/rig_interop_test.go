@@ -97,23 +97,33 @@ func (b *backEnd) await(what string, ok func(*source) bool) {
 	}
 }
 
-// clean says that nothing was wrong on either side.
-func (b *backEnd) clean() {
+// clean says that nothing was wrong on either side, and that each of n frames came back.
+func (b *backEnd) clean(n int) {
 	b.t.Helper()
-	b.with(func(s *source) { require.Empty(b.t, s.bad) })
+	b.with(func(s *source) {
+		require.Empty(b.t, s.bad)
+		require.Equal(b.t, n, s.sent)
+		require.Equal(b.t, n, s.back)
+	})
 	for _, m := range b.dev.Misuse() {
 		// DPDK leaves num_buffers in the header of a frame that it has received and sends on, which no device looks at.
 		if m.Kind != virtionet.HeaderForm || m.Detail != "num_buffers 1" {
 			b.t.Errorf("misuse: %v", m)
 		}
 	}
-	n := b.dev.Counts()
-	require.Zero(b.t, n.RxNoBuffer+n.RxTooLong+n.RxRefused+n.TxRefused+n.DMAFaults, "%+v", n)
+	c := b.dev.Counts()
+	require.Zero(b.t, c.RxNoBuffer+c.RxTooLong+c.RxRefused+c.TxRefused+c.DMAFaults, "%+v", c)
 	require.NoError(b.t, b.back.LastError())
 }
 
 // frontEnd starts testpmd with a virtio_user on our socket. vdev is what follows path= in its arguments.
 func frontEnd(t *testing.T, path, vdev string, queues int, args ...string) *testpmd.Session {
+	t.Helper()
+	s, _ := startFrontEnd(t, path, vdev, queues, args...)
+	return s
+}
+
+func startFrontEnd(t *testing.T, path, vdev string, queues int, args ...string) (*testpmd.Session, *exec.Cmd) {
 	t.Helper()
 	line := []string{
 		"-l", "0,1", "--no-pci", "--no-huge", "--no-shconf", "--no-telemetry", "-m", "128", "--file-prefix", filepath.Base(t.TempDir()),
@@ -128,7 +138,15 @@ func frontEnd(t *testing.T, path, vdev string, queues int, args ...string) *test
 	defer cancel()
 	s, err := testpmd.Start(ctx, cmd)
 	require.NoError(t, err)
-	return s
+	return s, cmd
+}
+
+// dropDead is quit for a testpmd that was killed.
+func dropDead(t *testing.T, s *testpmd.Session) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	require.ErrorContains(t, s.Close(ctx), "killed")
 }
 
 // do gives testpmd a command.
