@@ -142,7 +142,7 @@ func testTSORingFull(r *run) {
 	pool := r.pool(mbuf.Config{Buffers: 16 * max(128, r.A.Info().MinDesc)})
 	var bufs []*mbuf.Buf
 	var frames, asked [][]byte
-	for k := range r.few(3*r.A.Info().MinDesc-1) + 1 {
+	for k := range max(r.few(3*r.A.Info().MinDesc-1), r.A.Info().MinDesc) + 1 { // a frame takes a descriptor or more
 		d := r.large(150+k, k&1 != 0)
 		mss := 100 + k%5
 		b := r.askLong(pool, d, mbuf.TxTSO, mss, 1+k%3)
