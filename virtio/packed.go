@@ -15,8 +15,8 @@ const bothWraps = spec.DescAvail | spec.DescUsed
 // positions of the virtqueue: the next descriptor to be made available is at the tail, the next to be used at clean.
 //
 // Id and flags of a descriptor are one aligned word. The driver publishes what it has added by writing that of the first
-// descriptor last: until then the device looks no further (§2.8.6). held is that word; the descriptor itself says meanwhile that
-// it is not available.
+// descriptor last: until then the device looks no further (§2.8.6). held is that word; the one in the descriptor, which the device
+// may be looking at, says meanwhile what it said before: that it is not available.
 type packedRing struct {
 	availFlags uint32 // bothWraps of a descriptor that is made available now: one of them
 	usedFlags  uint32 // bothWraps of one that the device uses now: both or none
@@ -59,15 +59,15 @@ func (v *virtqueue) layPacked(mem *vtop.Arena) error {
 	return nil
 }
 
-// hold has the word of the descriptor at the tail be written last, if it is the first to be published. It returns what to
-// change its flags by until then.
-func (v *virtqueue) hold(id, flags uint32) uint32 {
+// hold has the word of the descriptor at the tail be written last, if it is the first to be published. It says whether it is:
+// then only address and length are written now.
+func (v *virtqueue) hold(id, flags uint32) bool {
 	p := &v.pack
 	if p.holds {
-		return 0
+		return false
 	}
 	p.holds, p.heldAt, p.held = true, v.tail, id|(flags|p.availFlags)<<16
-	return bothWraps
+	return true
 }
 
 func (v *virtqueue) addPacked(parts []part, write int) {
@@ -87,8 +87,12 @@ func (v *virtqueue) addPacked(parts []part, write int) {
 
 // putPacked writes a descriptor. The device looks for the id in the last of a buffer only.
 func (v *virtqueue) putPacked(p part, id, flags uint32) {
-	flip := v.hold(id, flags)
-	v.desc[v.tail] = ringDesc{p.bus, packedHi(p.len, id, flags|v.pack.availFlags^flip)}
+	d := &v.desc[v.tail]
+	if d.addr = p.bus; v.hold(id, flags) {
+		*lenOf(d) = p.len
+	} else {
+		d.hi = packedHi(p.len, id, flags|v.pack.availFlags)
+	}
 	v.pack.added++
 	v.advanceTail(1)
 }

@@ -445,12 +445,18 @@ func (q *rxQueue) lendPacked(bufs []*mbuf.Buf) {
 	front, hdr := q.front, uint64(q.hdr)
 	order := q.order[q.tail:][:len(bufs)]
 	hi := packedHi(q.hdr+q.room, 0, spec.DescWrite|q.pack.availFlags)
-	flip := uint64(q.hold(uint32(order[0]), spec.DescWrite)) << 48
 	d := unsafe.SliceData(q.desc[q.tail:])
-	for i, b := range bufs {
+	at := 0
+	if q.hold(uint32(order[0]), spec.DescWrite) {
+		d.addr = bufs[0].Renew(front) - hdr
+		*lenOf(d) = uint32(hi)
+		d = (*ringDesc)(unsafe.Add(unsafe.Pointer(d), spec.DescSize))
+		at = 1
+	}
+	order = order[at:]
+	for i, b := range bufs[at:] {
 		d.addr = b.Renew(front) - hdr
-		d.hi = (hi | uint64(order[i])<<32) ^ flip
-		flip = 0
+		d.hi = hi | uint64(order[i])<<32
 		d = (*ringDesc)(unsafe.Add(unsafe.Pointer(d), spec.DescSize))
 	}
 	q.pack.added += uint32(len(bufs))

@@ -192,12 +192,18 @@ func (q *txQueue) describePacked(pkts []*mbuf.Buf) {
 	hdr := uint64(q.hdr)
 	order := q.order[q.tail:][:len(pkts)]
 	flags := uint64(q.pack.availFlags) << 48
-	flip := uint64(q.hold(uint32(order[0]), 0)) << 48
 	d := unsafe.SliceData(q.desc[q.tail:])
-	for i, b := range pkts {
+	at := 0
+	if q.hold(uint32(order[0]), 0) {
+		d.addr = pkts[0].PlainBus() - hdr
+		*lenOf(d) = uint32(uint64(pkts[0].Len()) + hdr)
+		d = (*ringDesc)(unsafe.Add(unsafe.Pointer(d), spec.DescSize))
+		at = 1
+	}
+	order = order[at:]
+	for i, b := range pkts[at:] {
 		d.addr = b.PlainBus() - hdr
-		d.hi = (flags | uint64(order[i])<<32 | uint64(b.Len()) + hdr) ^ flip
-		flip = 0
+		d.hi = flags | uint64(order[i])<<32 | uint64(b.Len()) + hdr
 		d = (*ringDesc)(unsafe.Add(unsafe.Pointer(d), spec.DescSize))
 	}
 	q.pack.added += uint32(len(pkts))
