@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -247,6 +248,35 @@ func TestVhostKicksAndCalls(t *testing.T) {
 	_, err = unix.Write(r.peer.fd(r.peer.call, 0), []byte{1, 7: 0})
 	require.NoError(t, err, "the back end does not know")
 	require.Empty(t, fired)
+	_, ok := r.port.calls.fd(0)
+	require.False(t, ok)
+}
+
+// TestVhostInterruptsAreOffWhenNoneRuns: whoever switches them off may take away what they use.
+func TestVhostInterruptsAreOffWhenNoneRuns(t *testing.T) {
+	r := dialPeer(t, newVhostPeer(t))
+	var running atomic.Bool
+	begun, release := make(chan struct{}), make(chan struct{})
+	_, err := r.port.Interrupts(1, func(int) {
+		running.Store(true)
+		close(begun)
+		<-release
+		for range 1000 {
+			runtime.Gosched()
+		}
+		running.Store(false)
+	})
+	require.NoError(t, err)
+	area := r.area(r.region(), 0)
+	_, err = r.port.EnableQueue(t.Context(), 0, area)
+	require.NoError(t, err)
+	_, err = unix.Write(r.peer.fd(r.peer.call, 0), []byte{1, 7: 0})
+	require.NoError(t, err)
+	<-begun
+	go close(release)
+	_, err = r.port.Interrupts(1, nil)
+	require.NoError(t, err)
+	require.False(t, running.Load())
 }
 
 // counts are the descriptors and goroutines of this process.
