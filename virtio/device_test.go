@@ -18,9 +18,8 @@ type ringDevice struct {
 
 	availIdx, usedIdx   uint16 // split; packed: places in the ring
 	availWrap, usedWrap bool
-	rings               int      // notifications
-	position            uint16   // of the last
-	spans               [][2]int // packed: id, descriptors of what is out
+	rings               int    // notifications
+	position            uint16 // of the last
 }
 
 // devChain is a buffer as the device sees it.

@@ -53,6 +53,10 @@ var receiveLies = []lie{
 		c, _ := r.rxDev.pop()
 		r.rxDev.use(c, 1<<31)
 	}, []string{"2147483648 bytes written to a buffer of 2060"}},
+	{"as much as a number can say", version1, func(r *queueRig) {
+		c, _ := r.rxDev.pop()
+		r.rxDev.use(c, 1<<32-1)
+	}, []string{"4294967294 bytes written to a buffer of 2060"}},
 	{"less than a header", version1, func(r *queueRig) {
 		c, _ := r.rxDev.pop()
 		r.rxDev.use(c, 11)

@@ -276,6 +276,7 @@ func (v *virtqueue) take() (id, written uint32, ok bool) {
 		}
 		id, written = v.headSplit()
 	}
+	written = min(written, whole-1) // so much it can only claim
 	switch {
 	case id >= v.size:
 		v.broke("used id %d of a ring of %d descriptors", id, v.size)
