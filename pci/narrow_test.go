@@ -118,7 +118,9 @@ func TestVFIOReachesPortsAndPagesThatAreNotMapped(t *testing.T) {
 	}{
 		"ports":              {pci.FakeBAR{Size: 0x20}, true, pci.CommandIO, each},
 		"memory, all mapped": {pci.FakeBAR{Size: 0x4000, Mmap: true, Caps: pci.FakeCap(3)}, false, pci.CommandMemory, nil},
-		"memory, not mapped": {pci.FakeBAR{Size: 0x4000, Mmap: true, NoMmap: unix.EINVAL}, false, pci.CommandMemory, each},
+		// The interrupt table lies at its beginning, and the registers are on the same page.
+		"memory, the table's page": {pci.FakeBAR{Size: 0x4000, Mmap: true}, false, pci.CommandMemory, each},
+		"memory, not mapped":       {pci.FakeBAR{Size: 0x4000, Mmap: true, NoMmap: unix.EINVAL}, false, pci.CommandMemory, each},
 	} {
 		for n := range 6 {
 			t.Run(fmt.Sprintf("%s in BAR %d", what, n), func(t *testing.T) {
@@ -126,6 +128,8 @@ func TestVFIOReachesPortsAndPagesThatAreNotMapped(t *testing.T) {
 				d := r.kernel.Devices[nic0]
 				bar := c.bar
 				d.BARs = map[int]*pci.FakeBAR{n: &bar}
+				d.Config[0x06], d.Config[0x34] = 0x10, 0x40
+				copy(d.Config[0x40:], []byte{0x11, 0, 2, 0, byte(n)})
 				if c.io {
 					d.Config[pci.ConfigBAR+4*n] = 0xe001 & 0xff
 				}
