@@ -90,7 +90,8 @@ func (s *station) testAgreement() {
 		{spec.FeatureRingReset, !c.legacy},
 		{spec.FeatureInOrder, false},
 		{spec.FeatureIndirectDesc, true},
-		{spec.FeatureCtrlVQ | spec.FeatureCtrlRx | spec.FeatureCtrlVLAN, true},
+		{spec.FeatureCtrlVQ | spec.FeatureCtrlRx, true},
+		{spec.FeatureCtrlVLAN, s.cfg.VLANFilter},
 		{spec.FeatureCSum | spec.FeatureHostTSO4 | spec.FeatureHostTSO6 | spec.FeatureGuestCSum, true},
 		{spec.FeatureMAC | spec.FeatureStatus, true},
 	} {
