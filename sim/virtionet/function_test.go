@@ -366,6 +366,72 @@ func TestRegistersHaveTheirWidth(t *testing.T) {
 	}
 }
 
+func TestWithoutDecodingRegistersReadAllOnes(t *testing.T) {
+	r := newRig(t, 3, nil)
+	c := newCard(r.a, FunctionConfig{Kind: Transitional})
+	c.bar.Write8(c.common+spec.CommonStatus, 1)
+	c.conf(cfgCommand, 2, cmdIO)
+	if v := c.bar.Read8(c.common + spec.CommonStatus); v != 0xFF {
+		t.Errorf("without memory decoding: status %#x", v)
+	}
+	if v := c.io.Read8(spec.LegacyStatus); v != 1 {
+		t.Errorf("with I/O decoding: status %#x", v)
+	}
+	c.conf(cfgCommand, 2, cmdMemory)
+	c.bar.Write8(c.common+spec.CommonStatus, 3)
+	if v := c.io.Read8(spec.LegacyStatus); v != 0xFF {
+		t.Errorf("without I/O decoding: status %#x", v)
+	}
+}
+
+// TestHardLayouts looks at what configuration space says; how drivers bear it is for their tests to say.
+func TestHardLayouts(t *testing.T) {
+	caps := func(l Layout) (found []capability, loop bool) {
+		c := newCard(newRigOf(t, 1, 4096, nil).a, FunctionConfig{Layout: l})
+		at := int(c.get(cfgCaps, 1))
+		for n := 0; at != 0; n++ {
+			if n == 48 {
+				return found, true
+			}
+			if c.get(at, 1) == capVendor && len(found) < 16 {
+				found = append(found, capability{
+					uint8(c.get(at+spec.CapType, 1)), uint8(c.get(at+spec.CapBAR, 1)), c.get(at+spec.CapOffset, 4), c.get(at+spec.CapLength, 4),
+				})
+			}
+			at = int(c.get(at+1, 1))
+		}
+		return found, false
+	}
+	fits := func(list []capability, kind uint8) (n int) {
+		for _, x := range list {
+			if x.kind == kind && x.bar == barModern && uint64(x.off)+uint64(x.length) <= modernSize {
+				n++
+			}
+		}
+		return n
+	}
+	for _, x := range []struct {
+		what           string
+		l              Layout
+		common, notify int
+		device, all    int
+		loop           bool
+	}{
+		{"good", Layout{}, 1, 1, 1, 5, false},
+		{"decoys", Layout{Decoys: true}, 2, 1, 1, 8, false},
+		{"common beyond", Layout{CommonBeyond: true}, 0, 1, 1, 5, false},
+		{"notify beyond", Layout{NotifyBeyond: true}, 1, 0, 1, 5, false},
+		{"no device", Layout{NoDevice: true}, 1, 1, 0, 4, false},
+		{"loop", Layout{Loop: true}, 3, 3, 3, 16, true},
+		{"none", Layout{NoCaps: true}, 0, 0, 0, 0, false},
+	} {
+		list, loop := caps(x.l)
+		if loop != x.loop || len(list) != x.all || !loop && (fits(list, spec.CapCommon) != x.common || fits(list, spec.CapNotify) != x.notify || fits(list, spec.CapDevice) != x.device) {
+			t.Errorf("%s: loop %t, %+v", x.what, loop, list)
+		}
+	}
+}
+
 func TestRemovedFunctionReadsAllOnes(t *testing.T) {
 	r := newRig(t, 3, nil)
 	c := newCard(r.a, FunctionConfig{Kind: Transitional})

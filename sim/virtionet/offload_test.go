@@ -158,6 +158,33 @@ func TestLargeFramesAreCut(t *testing.T) {
 	}
 }
 
+func TestDatagramsAreCut(t *testing.T) {
+	f := udp4([4]byte{10, 0, 0, 1}, [4]byte{10, 0, 0, 2}, 7, 9, 2500)
+	p := offload.Sum(f[26:34], 17+8+2500)
+	f[40], f[41] = byte(p>>8), byte(p)
+	r := newRig(t, 1, nil)
+	r.a.start(allOffloads, 16)
+	r.b.start(spec.FeatureGuestCSum, 16)
+	r.b.fill(0, 8, 1600)
+	r.a.send(1, Header{Flags: spec.HdrNeedsCSum, GSOType: spec.GSOUDPL4, GSOSize: 1000, HdrLen: 42, CSumStart: 34, CSumOffset: 6}, f, 2)
+	r.run(20 * time.Microsecond)
+	var whole []byte
+	for _, want := range []int{1000, 1000, 500} {
+		h, raw, ok := r.b.recv(0)
+		if !ok || h.Flags != spec.HdrDataValid {
+			t.Fatalf("arrived: %t, flags %#x", ok, h.Flags)
+		}
+		if n := int(be16(raw[12+38:])); n != 8+want || len(raw) != 12+42+want {
+			t.Errorf("a datagram of %d bytes, want %d", n, 8+want)
+		}
+		whole = append(whole, raw[12+42:]...)
+	}
+	if !bytes.Equal(whole, f[42:]) {
+		t.Error("another payload")
+	}
+	r.a.clean()
+}
+
 // TestSegmentsAreJoined sends a large frame through a wire where it is cut, and has it joined behind the wire.
 func TestSegmentsAreJoined(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
