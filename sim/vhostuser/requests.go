@@ -100,9 +100,10 @@ func (s *session) setFeatures(m vhost.Message, _ *descriptors) ([]byte, error) {
 	})
 }
 
-// negotiate tells the device. A front end that says no status (SET_STATUS) has the device begin anew.
+// negotiate tells the device, which begins anew for a front end that says no status (SET_STATUS), or says it but not that the device
+// is to be reset, as DPDK 22.11's does when its port is configured once more.
 func (s *session) negotiate(f spec.Features) error {
-	if s.statusByHand {
+	if s.statusByHand && s.dev.Status()&spec.StatusFeaturesOK == 0 {
 		return s.dev.SetFeatures(f)
 	}
 	s.dev.SetStatus(0)

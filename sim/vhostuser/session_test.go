@@ -362,6 +362,25 @@ func TestStatusConfigurationAndReset(t *testing.T) {
 	require.False(t, r.q(0).on)
 }
 
+// TestFeaturesMayChangeWhileNoQueueRuns is what DPDK does when its port is configured once more: it says its status, and never that
+// the device is to be reset.
+func TestFeaturesMayChangeWhileNoQueueRuns(t *testing.T) {
+	r := newRig(t)
+	r.agree(spec.FeatureVersion1)
+	r.share(1 << 20)
+	r.queue(0)
+	require.False(t, r.tell(vhost.SetVringEnable, state(0, 1)))
+	require.False(t, r.tell(vhost.SetStatus, vhost.AppendU64(nil, 15)))
+	features := vhost.AppendU64(nil, uint64(spec.FeatureVersion1|spec.FeatureMrgRxBuf|vhost.FeatureProtocolFeatures))
+	require.True(t, r.tell(vhost.SetFeatures, features), "a queue runs")
+	require.False(t, r.tell(vhost.SetVringEnable, state(0, 0)))
+	_, err := r.ask(vhost.GetVringBase, state(0, 0)).VringState()
+	require.NoError(t, err)
+	require.False(t, r.tell(vhost.SetFeatures, features))
+	require.EqualValues(t, 11, r.number(vhost.GetStatus), "as far as it is without queues")
+	r.look(func(d *fakeDevice) { require.Equal(t, spec.FeatureVersion1|spec.FeatureMrgRxBuf, d.taken) })
+}
+
 func TestAFrontEndThatGoesIsFollowedByAnother(t *testing.T) {
 	r := newRig(t)
 	for i := range 3 {

@@ -97,6 +97,23 @@ func (b *backEnd) await(what string, ok func(*source) bool) {
 	}
 }
 
+// received is how many frames the front end has been given. It takes no lock: await has it.
+func (b *backEnd) received() (n uint64) {
+	b.world.Unlock()
+	defer b.world.Lock()
+	return b.dev.Counts().RxFrames
+}
+
+// fetched asks testpmd for its counts, which takes a while: the world goes on meanwhile.
+func (b *backEnd) fetched(s *testpmd.Session, to *testpmd.PortStats) bool {
+	b.world.Unlock()
+	defer b.world.Lock()
+	var err error
+	*to, err = testpmd.ParsePortStats(do(b.t, s, "show port stats 0"))
+	require.NoError(b.t, err)
+	return true
+}
+
 // clean says that nothing was wrong on either side, and that each of n frames came back.
 func (b *backEnd) clean(n int) {
 	b.t.Helper()

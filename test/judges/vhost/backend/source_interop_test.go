@@ -24,14 +24,15 @@ var (
 // source is a virtionet.Net that sends numbered frames and checks those that come back. At most window are under way, so that
 // nobody is overloaded. It is used under the world's lock.
 type source struct {
-	total   int                    // frames to send
-	window  int                    // that may be under way
-	length  func(number int) int   // of a frame, bytes without FCS
-	flows   int                    // UDP ports in use, so that all queues are
-	swapped bool                   // testpmd exchanges the addresses
-	offload spec.Features          // what there is
-	header  func(virtionet.Header) // looks at what comes back
-	swallow bool                   // frames do not come back: credit gives how many may be sent
+	total   int                            // frames to send
+	window  int                            // that may be under way
+	length  func(number int) int           // of a frame, bytes without FCS
+	flows   int                            // UDP ports in use, so that all queues are
+	swapped bool                           // testpmd exchanges the addresses
+	offload spec.Features                  // what there is
+	judge   func(virtionet.Header, []byte) // looks at what comes back in place of check
+	tcp     bool                           // frames are TCP segments, not datagrams
+	swallow bool                           // frames do not come back: credit gives how many may be sent
 
 	sent, back, credit int
 	seen               []uint64
@@ -59,6 +60,18 @@ func (s *source) put(b []byte, number int) {
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(b)-14))
 	copy(ip[12:], []byte{10, 0, 0, 1, 10, 0, 0, 2})
 	binary.BigEndian.PutUint16(ip[10:], ^frames.Sum16(ip, 0))
+	if s.tcp {
+		ip[9] = 6
+		ip[10], ip[11] = 0, 0
+		binary.BigEndian.PutUint16(ip[10:], ^frames.Sum16(ip, 0))
+		tcp := b[34:54]
+		clear(tcp)
+		binary.BigEndian.PutUint16(tcp, 1000)
+		binary.BigEndian.PutUint16(tcp[2:], 7)
+		tcp[12], tcp[13] = 5<<4, frames.ACK
+		s.pattern(b[54:], number)
+		return
+	}
 	udp := b[34:42]
 	binary.BigEndian.PutUint16(udp, uint16(1000+number%max(s.flows, 1)))
 	binary.BigEndian.PutUint16(udp[2:], 7)
@@ -98,8 +111,9 @@ func (s *source) Receive(int64) (virtionet.Header, []byte, bool) {
 }
 
 func (s *source) Send(h virtionet.Header, f []byte, now int64) {
-	if s.header != nil {
-		s.header(h)
+	if s.judge != nil {
+		s.judge(h, f)
+		return
 	}
 	s.check(f)
 	if _, more := s.Next(); more && s.arrival != nil {
