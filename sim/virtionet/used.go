@@ -8,7 +8,9 @@ import (
 // complete is done with a chain, of which n bytes were written. It is reported a little later.
 func (q *queue) complete(c *chain, n int) {
 	q.staged = append(q.staged, done{c.id, c.count, uint32(n)})
-	q.pubAt = min(q.pubAt, q.d.now+q.d.rng.Delay(q.d.cfg.Timing.Used))
+	if q.pubAt == sim.Never {
+		q.pubAt = q.d.now + q.d.rng.Delay(q.d.cfg.Timing.Used)
+	}
 }
 
 // publish reports what the device is done with, and interrupts if the driver wants that.
