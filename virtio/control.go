@@ -101,19 +101,12 @@ func (c *control) add(cmd command, at int) (ack []byte, ok bool) {
 	out := []part{headPart}
 	if n := len(cmd.data); n > 0 {
 		data, dataPart := c.q.data(at+commandHead, n)
-		writeCommand(data, cmd.data)
+		copy(data, cmd.data)
 		out = append(out, dataPart)
 	}
 	ack, ackPart := c.q.data(at+commandHead+len(cmd.data), commandAck)
 	ack[0] = 0xff
 	return ack, c.q.add(out, []part{ackPart}, 0)
-}
-
-// writeCommand puts the bytes of a command, which are no payload, where the device reads them.
-func writeCommand(to, from []byte) {
-	for i, b := range from {
-		to[i] = b
-	}
 }
 
 // answers waits for n answers.

@@ -252,12 +252,8 @@ func (r *rig) frame(c *mbuf.Cache, to nic.Port, n int, mark byte) *mbuf.Buf {
 		r.Fatal(err)
 	}
 	mac := to.Info().MAC
-	for i := range room {
-		room[i] = 0
-	}
-	for i := range mac {
-		room[i] = mac[i]
-	}
+	clear(room)
+	copy(room, mac[:])
 	room[6], room[12], room[13], room[14] = 2, 0x88, 0xb5, mark
 	return b
 }

@@ -93,7 +93,7 @@ func (p *Port) rssConfig(spread bool) []byte {
 		}
 		out = le.AppendUint16(out, uint16(p.pairs(&p.cfg))) // max_tx_vq
 	} else {
-		out = append(out, make([]byte, 8)...)
+		out = le.AppendUint64(out, 0)
 	}
 	out = append(out, byte(len(p.cfg.RSS.Key)))
 	return append(out, p.cfg.RSS.Key...)
