@@ -139,7 +139,7 @@ func TestInteropFrontEndAfterAnother(t *testing.T) {
 			b := newBackEnd(t, path, vdev, 2)
 			b.do("set fwd macswap", "start")
 			for i := range 5 {
-				f := newFrontEnd(t, path, setup{pairs: 1 + i%2, server: server})
+				f := newFrontEnd(t, path, setup{pairs: 1 + i%2, server: server, mtu: 1500 * (i % 3)})
 				require.NoError(t, newExchange(f, 10_000, true, true, mixed).run())
 				f.end()
 			}

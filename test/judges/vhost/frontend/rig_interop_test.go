@@ -119,6 +119,7 @@ type setup struct {
 	smallRx  bool // receive buffers that a long frame does not fit into
 	desc     int
 	maxFrame int
+	mtu      int // what the back end is told
 	offloads nic.Offload
 }
 
@@ -161,7 +162,7 @@ func (f *frontEnd) open(path string, s setup) {
 	require.NoError(f.t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	tr, err := virtio.DialVhost(ctx, path, virtio.VhostOptions{Space: f.space, Clock: f.clock, Server: s.server, Queues: s.pairs})
+	tr, err := virtio.DialVhost(ctx, path, virtio.VhostOptions{Space: f.space, Clock: f.clock, Server: s.server, Queues: s.pairs, MTU: s.mtu})
 	require.NoError(f.t, err)
 	f.Port, err = virtio.Open(ctx, tr, virtio.Options{Space: f.space, Clock: f.clock, Node: -1, Software: true, Features: restriction, MAC: station})
 	require.NoError(f.t, err)
