@@ -16,7 +16,6 @@ import (
 	"bare.wire/nic"
 	"bare.wire/nic/nictest"
 	"bare.wire/pci"
-	"bare.wire/test/judges/internal/realtime"
 	"bare.wire/vtop"
 )
 
@@ -120,8 +119,8 @@ func (p *pair) bench(t testing.TB) *nictest.Bench {
 	var b *nictest.Bench
 	removed := make(chan error, len(cards))
 	removals := 0
-	b = &nictest.Bench{
-		A: realtime.Locked(p.ports[0]), B: realtime.Locked(p.ports[1]), Clock: realtime.Clock(p.clk), MinFrame: minFrame, Late: wakeTime,
+	b = nictest.InRealTime(&nictest.Bench{
+		A: p.ports[0], B: p.ports[1], Clock: p.clk, MinFrame: minFrame, Late: wakeTime,
 		NewPool: func(cfg mbuf.Config) (*mbuf.Pool, error) {
 			cfg.Space = p.space
 			return mbuf.NewPool(cfg)
@@ -143,7 +142,7 @@ func (p *pair) bench(t testing.TB) *nictest.Bench {
 			}
 			return err
 		},
-	}
+	})
 	if p.access != pci.VFIO {
 		return b // without VFIO nobody is told that the kernel wants a card back
 	}

@@ -18,7 +18,6 @@ import (
 	"bare.wire/nic"
 	"bare.wire/nic/nictest"
 	"bare.wire/test/guest"
-	"bare.wire/test/judges/internal/realtime"
 	"bare.wire/test/judges/internal/streams"
 	"bare.wire/virtio/spec"
 	"bare.wire/vtop"
@@ -58,8 +57,8 @@ func testSuite(t *testing.T, a, b card) {
 			b.cable(t, up)
 		}
 		link(true) // a test that failed may have left it
-		return &nictest.Bench{
-			A: realtime.Locked(set.Ports[0]), B: realtime.Locked(set.Ports[1]), Clock: realtime.Clock(realTime), Late: wakeTime,
+		return nictest.InRealTime(&nictest.Bench{
+			A: set.Ports[0], B: set.Ports[1], Clock: realTime, Late: wakeTime,
 			NewPool: func(cfg mbuf.Config) (*mbuf.Pool, error) {
 				cfg.Space = set.Space
 				return mbuf.NewPool(cfg)
@@ -72,7 +71,7 @@ func testSuite(t *testing.T, a, b card) {
 			Lost:    func(nic.Port) uint64 { return 0 },
 			SetLink: link,
 			Close:   set.Close,
-		}
+		})
 	}
 	nictest.TestSome(t, open, func(situation string) bool {
 		always, listed := suite[situation]

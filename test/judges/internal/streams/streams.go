@@ -14,8 +14,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"time"
-
-	"bare.wire/clock"
 )
 
 // Directions.
@@ -51,13 +49,9 @@ func Serve(l net.Listener) {
 		}
 		go func() {
 			defer c.Close()
-			ctx, cancel := context.WithCancel(context.Background())
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			go func() {
-				if clock.Real().Sleep(ctx, patience) == nil {
-					c.Close()
-				}
-			}()
+			context.AfterFunc(ctx, func() { c.Close() })
 			_ = serve(c)
 		}()
 	}

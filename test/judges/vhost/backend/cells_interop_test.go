@@ -3,6 +3,8 @@
 package backend
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -13,9 +15,10 @@ import (
 )
 
 // perCell is how many frames go through a cell.
-func perCell() int {
-	return 1_000_000
-}
+func perCell() int { return 1_000_000 }
+
+// full says whether all cells are tried, or pairwise ones.
+func full() bool { return os.Getenv("BAREWIRE_FULL") != "" }
 
 // cell is a way of using the ring.
 type cell struct {
@@ -32,7 +35,7 @@ func small(int) int   { return 64 }
 func mixed(i int) int { return 60 + i*37%1455 }
 func largest(int) int { return 1514 }
 
-var cells = []cell{
+var pairwise = []cell{
 	{"split", ",packed_vq=0,in_order=0,mrg_rxbuf=1", 1, "io", spec.FeatureMrgRxBuf, spec.FeatureRingPacked | spec.FeatureInOrder, mixed},
 	{"split plain", ",packed_vq=0,in_order=0,mrg_rxbuf=0", 1, "macswap", 0, spec.FeatureRingPacked | spec.FeatureInOrder | spec.FeatureMrgRxBuf, small},
 	{"split in order", ",packed_vq=0,in_order=1,mrg_rxbuf=1", 1, "io", spec.FeatureInOrder, spec.FeatureRingPacked, largest},
@@ -42,8 +45,38 @@ var cells = []cell{
 	{"packed in order 4 queues", ",packed_vq=1,in_order=1,mrg_rxbuf=1", 4, "macswap", spec.FeatureRingPacked | spec.FeatureInOrder, 0, mixed},
 }
 
+// all is every way of using the ring with every other.
+func all() (list []cell) {
+	for n := range 16 {
+		c := cell{queues: 1, mode: "io", length: mixed}
+		for i, o := range []struct {
+			name, arg string
+			feature   spec.Features
+		}{{"packed", "packed_vq", spec.FeatureRingPacked}, {"in order", "in_order", spec.FeatureInOrder}, {"merged", "mrg_rxbuf", spec.FeatureMrgRxBuf}} {
+			on := n >> i & 1
+			c.vdev += fmt.Sprintf(",%s=%d", o.arg, on)
+			if on == 1 {
+				c.name += o.name + " "
+				c.has |= o.feature
+			} else {
+				c.not |= o.feature
+			}
+		}
+		if n>>3 == 1 {
+			c.queues, c.mode = 4, "macswap"
+		}
+		c.name += fmt.Sprintf("%d queues", c.queues)
+		list = append(list, c)
+	}
+	return list
+}
+
 // TestInteropEveryFrameComesBack sends frames through testpmd and back, in each kind of ring.
 func TestInteropEveryFrameComesBack(t *testing.T) {
+	cells := pairwise
+	if full() {
+		cells = all()
+	}
 	for _, c := range cells {
 		t.Run(c.name, func(t *testing.T) {
 			total := perCell()

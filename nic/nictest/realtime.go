@@ -1,5 +1,4 @@
-// Package realtime makes ports and clocks fit for the conformance suite (nic/nictest) where time is the machine's and not virtual.
-package realtime
+package nictest
 
 import (
 	"context"
@@ -13,9 +12,14 @@ import (
 	"bare.wire/nic"
 )
 
-// Locked lets the suite's timers, which in real time have goroutines of their own, use a port's transmit queues beside the test.
-func Locked(p nic.Port) nic.Port { return &lockedPort{Port: p} }
+// InRealTime makes b, whose ports live in the machine's own time, fit for the suite: the suite's timers, which have goroutines of their own
+// then, may use the ports' transmit queues beside a test, and short sleeps do without the runtime's timers, which allocate.
+func InRealTime(b *Bench) *Bench {
+	b.A, b.B, b.Clock = &lockedPort{Port: b.A}, &lockedPort{Port: b.B}, &napClock{Clock: b.Clock}
+	return b
+}
 
+// lockedPort is a port whose transmit queues take one call at a time.
 type lockedPort struct {
 	nic.Port
 	mu  sync.Mutex
@@ -53,9 +57,7 @@ func (q *lockedTx) Arm(w *nic.Waiter) bool {
 	return q.q.Arm(w)
 }
 
-// Clock is a clock that sleeps short times without the timers of the runtime, which allocate.
-func Clock(c clock.Clock) clock.Clock { return &napClock{Clock: c} }
-
+// napClock has the kernel wait for short times.
 type napClock struct {
 	clock.Clock
 	nap unix.Timespec
