@@ -124,14 +124,19 @@ func (q *rxQueue) Recv(into []*mbuf.Buf) int {
 		n, bytes, more := q.harvest(into[got:])
 		got += n
 		total += bytes
+		if more == moreNone {
+			break
+		}
 		if more == moreOdd {
-			if b, length := q.piece(); b != nil {
+			b, length, ok := q.piece()
+			if !ok {
+				break
+			}
+			if b != nil {
 				into[got] = b
 				got++
 				total += uint64(length)
 			}
-		} else if more == moreNone {
-			break
 		}
 	}
 	if got > 0 {
@@ -154,7 +159,7 @@ const (
 
 // harvest takes frames that lie in one buffer each and come in order, up to the end of the ring.
 func (q *rxQueue) harvest(into []*mbuf.Buf) (n int, bytes uint64, more int) {
-	if q.descs > 1 || q.left > 0 || q.batchLeft > 0 || q.dead.Load() {
+	if q.descs > 1 || q.left > 0 || q.batchLeft > 0 {
 		if q.ready() {
 			return 0, 0, moreOdd
 		}
@@ -270,22 +275,23 @@ func headerAt(b *mbuf.Buf, hdr uint32) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.Bytes())), -int(hdr))
 }
 
-// piece takes one buffer that the fast path left. It returns the frame, and its length, when it is complete and good.
-func (q *rxQueue) piece() (frame *mbuf.Buf, bytes uint32) {
+// piece takes one buffer that the fast path left. It returns the frame, and its length, when it is complete and good; false when
+// nothing could be taken.
+func (q *rxQueue) piece() (frame *mbuf.Buf, bytes uint32, ok bool) {
 	id, written, ok := q.take()
 	if !ok {
-		return nil, 0
+		return nil, 0, false
 	}
 	if written == whole {
 		written = q.capacity
 	}
 	if written > q.capacity {
 		q.broke("%d bytes written to a buffer of %d", written, q.capacity)
-		return nil, 0
+		return nil, 0, false
 	}
 	first := q.left == 0
 	if first && !q.begin(id, written) {
-		return nil, 0
+		return nil, 0, false
 	}
 	q.left--
 	length := q.unchain(id, written, first)
@@ -293,13 +299,12 @@ func (q *rxQueue) piece() (frame *mbuf.Buf, bytes uint32) {
 	if q.partialLen > maxGSO || length == 0 {
 		q.partialBad = true
 	}
-	if q.left > 0 {
-		if q.partialBad {
-			q.dropSegments()
-		}
-		return nil, 0
+	if q.left == 0 {
+		frame, bytes = q.finish()
+	} else if q.partialBad {
+		q.dropSegments()
 	}
-	return q.finish()
+	return frame, bytes, true
 }
 
 // begin looks at the header of a frame, whose first buffer begins with id.
