@@ -5,14 +5,19 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
 // vhostKick is the Doorbell of a queue: an eventfd that the back end reads.
+//
+// Its flags are the back end's as much as ours, which may let writes block, and its counter too, which may be full. Both together
+// would stop whoever sends; so the counter is looked at first.
 type vhostKick struct {
-	fd  int
-	one [8]byte
+	fd   int
+	one  [8]byte
+	room [1]unix.PollFd
 }
 
 func newVhostKick() (*vhostKick, error) {
@@ -20,17 +25,31 @@ func newVhostKick() (*vhostKick, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &vhostKick{fd: fd, one: [8]byte{0: 1, 7: 0}}, nil
+	return &vhostKick{fd: fd, one: [8]byte{0: 1, 7: 0}, room: [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}}, nil
 }
 
-// Ring implements Doorbell: a system call, which orders the stores before it. A counter that is full (EAGAIN) is as good as one
-// that has been raised.
-func (k *vhostKick) Ring(uint16) { _, _ = unix.Write(k.fd, k.one[:]) }
+// Ring implements Doorbell: a system call, which orders the stores before it. A counter that is full is as good as one that has
+// been raised.
+func (k *vhostKick) Ring(uint16) {
+	if n, err := unix.Poll(k.room[:], 0); n == 0 && err == nil {
+		return
+	}
+	_, _ = unix.Write(k.fd, k.one[:])
+}
 
+// close also empties the counter: whoever the back end has made wait in Ring, between the look and the write, goes on.
 func (k *vhostKick) close() {
 	if k != nil {
+		_ = takeEvent(k.fd)
 		_ = unix.Close(k.fd) // of a descriptor that is ours alone
 	}
+}
+
+// takeEvent takes what there is off an eventfd, EAGAIN if there is nothing. It does not block, whatever the flags say.
+func takeEvent(fd int) error {
+	var count [8]byte
+	_, err := unix.Preadv2(fd, [][]byte{count[:]}, -1, unix.RWF_NOWAIT)
+	return err
 }
 
 func newEventfd() (int, error) {
@@ -64,17 +83,26 @@ func (c *vhostCalls) start(n int, f func(vector int)) error {
 		c.files = append(c.files, os.NewFile(uintptr(fd), "eventfd"))
 	}
 	for vector, file := range c.files {
+		raw, err := file.SyscallConn()
+		if err != nil {
+			return errors.Join(err, c.closeAll())
+		}
 		c.readers.Go(func() {
-			var count [8]byte
-			for {
-				if _, err := file.Read(count[:]); err != nil {
-					return // it has been closed
-				}
+			for awaitEvent(raw) == nil {
 				f(vector)
 			}
 		})
 	}
 	return nil
+}
+
+// awaitEvent returns when an eventfd has been written to; an error says that it has been closed.
+func awaitEvent(raw syscall.RawConn) (err error) {
+	closed := raw.Read(func(fd uintptr) bool {
+		err = takeEvent(int(fd))
+		return err != unix.EAGAIN && err != unix.EINTR
+	})
+	return errors.Join(closed, err)
 }
 
 // stop returns when no reader is left.

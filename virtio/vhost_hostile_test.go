@@ -99,6 +99,31 @@ func TestVhostUnaskedMessages(t *testing.T) {
 	require.NoError(t, r.port.Close())
 }
 
+// TestVhostBackEndThatLetsEventsBlock: eventfds are shared, their flags too. A back end that makes them block, and fills the counter
+// of a kick, stops nobody.
+func TestVhostBackEndThatLetsEventsBlock(t *testing.T) {
+	r := dialPeer(t, newVhostPeer(t))
+	fired := make(chan int, 10)
+	_, err := r.port.Interrupts(3, func(v int) { fired <- v })
+	require.NoError(t, err)
+	bells := r.ready(r.region(), 2)
+	kick, call := r.peer.fd(r.peer.kick, 0), r.peer.fd(r.peer.call, 0)
+	require.NoError(t, unix.SetNonblock(kick, false))
+	require.NoError(t, unix.SetNonblock(call, false))
+	full := []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	_, err = unix.Write(kick, full)
+	require.NoError(t, err)
+	bells[0].Ring(0)
+	for range 3 {
+		_, err = unix.Write(call, []byte{1, 7: 0})
+		require.NoError(t, err)
+		assert.Zero(t, <-fired)
+	}
+	_, err = r.port.Interrupts(1, nil)
+	require.NoError(t, err)
+	require.NoError(t, r.port.Close())
+}
+
 // FuzzVhostAnswers lets a back end answer with anything, from the first message to the last, and then close the socket. There has
 // to be an end with an error, or a transport that can be used and closed.
 func FuzzVhostAnswers(f *testing.F) {
