@@ -69,7 +69,7 @@ var (
 	// ringSituations are those that go differently on rings of another kind, lifeSituations those that do by another transport,
 	// queueSituations those with several queues.
 	ringSituations = &situations{"Lengths OfEverySize RingFull Gather Scatter Jumbo LongBuffers HalfReceived PoolRunsDry FewerBuffers InFlight " +
-		"ArmAndWait NoWakeIsLost Mixed LongestFrames ChecksumsOn Allocated"}
+		"ArmAndWait NoWakeIsLost Mixed LongestFrames ChecksumsOn Joined Allocated"}
 	lifeSituations = &situations{"InfoMakesSense Restart WrongState Refused OneFrame StopWith StartStop Filters TooMany Arm NoWake Link Removal " +
 		"ManyQueues"}
 	queueSituations = &situations{"ManyQueues RSS FullQueue Idle Restart ArmAndWait Filters"}

@@ -88,6 +88,7 @@ var situations = []struct {
 	{"RequestsOfAllKindsMixed", testOffloadsMixed},
 	{"ChecksumsOnReception", testRxChecksums},
 	{"ChecksumsAndTagsOnReception", testRxAllNotes},
+	{"SegmentsComeJoined", testJoined},
 	{"GatherOfManySegments", testGather},
 	{"SharedBuffersAreSent", testShared},
 	{"ScatterOverSmallBuffers", testScatter},
