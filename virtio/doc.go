@@ -14,5 +14,17 @@
 // The device is not trusted: whatever it writes into a ring is checked before it is used as an index or a length, and one that
 // breaks the rules is not used any more; the error, which wraps nic.ErrGone, says what it did.
 //
+// # The files, in the order in which a frame meets them
+//
+//	port.go, start.go    Open, Start: the life of a port (specification §3.1.1)
+//	negotiate.go         which features are taken, and why (§2.2, §5.1.3)
+//	config.go, rss.go    what the device says of itself, and what it can be asked for (§5.1.4)
+//	control.go           commands, and how long they may take (§5.1.6.5); filter.go, link.go use them
+//	queue.go             a ring as the queues see it; split.go, packed.go: the two kinds (§2.7, §2.8)
+//	rx.go, tx.go         Recv and Send: the hot path; header.go, offload.go: what goes in front of a frame (§5.1.6)
+//	interrupt.go         what wakes a sleeper
+//	stop.go, gone.go     how every buffer comes back, or is kept out of reach
+//	transport.go         what a transport is; modern.go, legacy.go, vhost.go: the three (§4.1; vhost-user)
+//
 // Specification: Virtual I/O Device (VIRTIO) Version 1.2; vhost-user as QEMU documents it (docs/interop/vhost-user.rst).
 package virtio
