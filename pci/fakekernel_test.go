@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -580,24 +579,4 @@ func (k *FakeKernel) munmap(at unsafe.Pointer, size int) error {
 	b.Mapped = nil
 	delete(k.windows, at)
 	return linux{}.munmap(at, size)
-}
-
-// AwaitUnmask waits until the handler of INTx has returned and the line is let through again.
-func (k *FakeKernel) AwaitUnmask(d *FakeDevice) { k.await(func() bool { return !d.masked }) }
-
-// AwaitOff waits until no vector of a kind is on.
-func (k *FakeKernel) AwaitOff(d *FakeDevice, index int) {
-	k.await(func() bool { return len(d.events[index]) == 0 })
-}
-
-func (k *FakeKernel) await(f func() bool) {
-	for {
-		k.mu.Lock()
-		done := f()
-		k.mu.Unlock()
-		if done {
-			return
-		}
-		runtime.Gosched()
-	}
 }
