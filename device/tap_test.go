@@ -2,7 +2,6 @@ package device_test
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -179,7 +178,7 @@ func TestTheKernelsStreamsThroughATAP(t *testing.T) {
 	} {
 		t.Run(c.uri, func(t *testing.T) {
 			h := newTapHost(t, c.uri, c.offloads, c.queues)
-			const n = 3_000_000
+			const n = 1_000_000
 			h.mu.Lock()
 			h.station.Send, h.station.Segment, h.station.Partial = n, c.segment, c.partial
 			h.mu.Unlock()
@@ -202,7 +201,7 @@ func TestTheKernelsStreamsThroughATAP(t *testing.T) {
 				t.Errorf("%d frames with partial checksums", s.Unsummed)
 			}
 			st := h.port.Stats()
-			t.Log(fmt.Sprintf("joined %d, unsummed %d, full %d; %+v", s.Joined, s.Unsummed, h.full, st))
+			t.Logf("joined %d, unsummed %d, full %d; %+v", s.Joined, s.Unsummed, h.full, st)
 		})
 	}
 }
