@@ -102,7 +102,10 @@ func (o *options) all(ctx context.Context, w io.Writer) error {
 	// Whoever else runs on this machine runs less meanwhile, where that is allowed.
 	_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, -15)
 	pages := "pages of 2 MiB"
-	if !l.huge {
+	switch {
+	case o.instructions:
+		pages = "under valgrind"
+	case !l.huge:
 		pages = "pages of 4 KiB, ours perhaps larger: no figures to compare, see echo 64 > /proc/sys/vm/nr_hugepages"
 	}
 	fmt.Fprintf(w, "front ends on DPDK's net_vhost, 60-byte frames, rings of %d, %s, processor %d\n", ringSize, pages, l.cpu)
