@@ -87,18 +87,20 @@ func (t *vhostTransport) Legacy() bool { return false }
 func (t *vhostTransport) Reset(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.reset(ctx)
+	if err := t.stopQueues(ctx); err != nil {
+		return err
+	}
+	return t.setStatus(ctx, 0)
 }
 
-// reset is Reset, with the lock.
-func (t *vhostTransport) reset(ctx context.Context) error {
+func (t *vhostTransport) stopQueues(ctx context.Context) error {
 	for i := range t.queues {
 		if err := t.stopQueue(ctx, i); err != nil {
 			return err
 		}
 	}
 	t.active = 1
-	return t.setStatus(ctx, 0)
+	return nil
 }
 
 // Status is what the driver has set, or what the back end says.
@@ -309,15 +311,14 @@ func (t *vhostTransport) DisableQueue(ctx context.Context, queue int) error {
 	return t.stopQueue(ctx, queue)
 }
 
-// stopQueue returns when the back end no longer uses the queue.
+// stopQueue returns when the back end no longer uses the queue, which GET_VRING_BASE is for; that the queue is disabled first is
+// politeness, and a refusal no reason to leave it.
 func (t *vhostTransport) stopQueue(ctx context.Context, queue int) error {
 	q := &t.queues[queue]
 	if !q.up {
 		return nil
 	}
-	if err := t.enableQueue(ctx, queue, false); err != nil {
-		return err
-	}
+	_ = t.enableQueue(ctx, queue, false)
 	reply, err := t.ask(ctx, vhost.NewMessage(vhost.GetVringBase, vhost.VringState{Index: uint32(queue)}.Append(nil)))
 	if err != nil {
 		return fmt.Errorf("queue %d: %w", queue, err)
@@ -386,9 +387,10 @@ func (t *vhostTransport) stop() (last bool, err error) {
 	if t.closed {
 		return false, nil
 	}
-	if err := t.reset(context.Background()); err != nil && t.goneError() == nil {
+	if err := t.stopQueues(context.Background()); err != nil && t.goneError() == nil {
 		return false, err
 	}
+	_ = t.setStatus(context.Background(), 0) // it is only told that this is the end
 	t.closed = true
 	for i := range t.queues {
 		t.queues[i].kick.close()

@@ -89,6 +89,18 @@ func TestVhostStatusOfMoreThanAByte(t *testing.T) {
 	require.ErrorContains(t, err, "0x100")
 }
 
+// TestVhostBackEndThatRefusesToEnd is closed all the same, as long as it lets go of the queues.
+func TestVhostBackEndThatRefusesToEnd(t *testing.T) {
+	r := dialPeer(t, newVhostPeer(t))
+	m := r.region()
+	r.ready(m, 2)
+	r.peer.says(func(m vhost.Message) ([]byte, bool) { return vhost.AppendU64(nil, 1), m.NeedReply() })
+	require.ErrorContains(t, r.port.Reset(t.Context()), "refuses SET_STATUS")
+	require.NoError(t, r.port.Close())
+	require.NoError(t, r.space.Remove(t.Context(), m))
+	require.NoError(t, m.Close())
+}
+
 // TestVhostUnaskedMessages: there is nothing that a back end says by itself.
 func TestVhostUnaskedMessages(t *testing.T) {
 	r := dialPeer(t, newVhostPeer(t))
