@@ -153,10 +153,17 @@ func (s *station) testCounts() {
 	for _, r := range got {
 		rxBytes += uint64(len(r.bytes))
 	}
+	var queues nic.QueueStats
+	for _, q := range after.Queues {
+		queues.RxBytes += q.RxBytes
+		queues.TxBytes += q.TxBytes
+	}
 	for _, x := range []struct {
 		what      string
 		got, want uint64
 	}{
+		{"bytes received, of all queues", after.RxBytes, queues.RxBytes},
+		{"bytes sent, of all queues", after.TxBytes, queues.TxBytes},
 		{"sent", after.TxPackets - before.TxPackets, a.Frames},
 		{"bytes sent", after.TxBytes - before.TxBytes, a.Bytes},
 		{"received", after.RxPackets - before.RxPackets, a.Echoed + burstLen},
