@@ -2,6 +2,7 @@ package vhostuser
 
 import (
 	"context"
+	"errors"
 	"net"
 	"path/filepath"
 	"runtime"
@@ -55,6 +56,9 @@ func (d *fakeDevice) Queues() int                   { return len(d.queues) }
 func (d *fakeDevice) QueueMax(int) int              { return 256 }
 func (d *fakeDevice) SetQueue(i, size int, desc, driver, device uint64) error {
 	q := &d.queues[i]
+	if q.on {
+		return errors.New("the queue is enabled")
+	}
 	q.size, q.desc, q.driver, q.device = size, desc, driver, device
 	return nil
 }
@@ -486,6 +490,19 @@ func TestLyingFrontEndsEndTheirSession(t *testing.T) {
 			require.NotZero(t, r.number(vhost.GetFeatures), "the next is served")
 		})
 	}
+}
+
+// TestDescriptorsThatNobodyWantsAreClosed has a front end send some that are not kept.
+func TestDescriptorsThatNobodyWantsAreClosed(t *testing.T) {
+	r := newRig(t)
+	r.agree(spec.FeatureVersion1)
+	fd := eventfd(t)
+	defer unix.Close(fd)
+	before := openDescriptors(t)
+	for range 5 {
+		require.False(t, r.tell(vhost.SetVringErr, vhost.VringFD{}.Append(nil), fd))
+	}
+	require.Equal(t, before, openDescriptors(t))
 }
 
 // TestGarbageEndsTheSession is about bytes that are no message at all.
