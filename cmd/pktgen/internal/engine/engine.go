@@ -156,8 +156,9 @@ func withPools(ctx context.Context, cfg Config, txPool, rxPool *mbuf.Pool) (resu
 	return w.run(ctx)
 }
 
-// RingSize is n descriptors, or what the port has when that is less: a virtual machine's card often has 256.
-func (p Port) RingSize(n int) int { return min(n, p.Info().MaxDesc) }
+// RingSize is n descriptors, or as many as the port can do instead: a virtual machine's card often has 256, and on virtio's legacy
+// interface a ring has what the device says, which may be more.
+func (p Port) RingSize(n int) int { return max(min(n, p.Info().MaxDesc), p.Info().MinDesc) }
 
 // WaitForLink waits until all ports have a link, and throws away what arrives meanwhile.
 func WaitForLink(ctx context.Context, clk clock.Clock, ports []Port) error {

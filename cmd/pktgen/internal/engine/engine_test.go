@@ -527,6 +527,27 @@ func (q loopTx) Send(pkts []*mbuf.Buf) int {
 	return len(pkts)
 }
 
+// limits is a port whose rings have so many descriptors.
+type limits struct {
+	nic.Port
+	least, most int
+}
+
+func (l limits) Info() nic.Info { return nic.Info{MinDesc: l.least, MaxDesc: l.most} }
+
+func TestRingsAreWhatThePortCanDo(t *testing.T) {
+	for _, c := range []struct{ least, most, want int }{
+		{64, 4096, 512},
+		{64, 256, 256},
+		{256, 256, 256}, // legacy virtio: just that
+		{1024, 1024, 1024},
+	} {
+		if got := (Port{Port: limits{least: c.least, most: c.most}}).RingSize(512); got != c.want {
+			t.Errorf("%d to %d: %d descriptors, want %d", c.least, c.most, got, c.want)
+		}
+	}
+}
+
 func TestSamePortsRunTwice(t *testing.T) {
 	cfg, _, _, _, _ := setting(t, "1kpps", link.Config{})
 	run(t, cfg)
