@@ -161,7 +161,7 @@ func TestInteropFlood(t *testing.T) {
 			b.t = t
 			f := newFrontEnd(t, b.path, s)
 			b.do("clear port stats all", "set fwd txonly", "set txpkts 64,700", "start")
-			got, bytes := f.flood(t, perCell, 764)
+			got, bytes := f.flood(t, perCell/4, 764)
 			forward, stats := b.stop()
 			more, moreBytes := f.flood(t, 0, 764)
 			got, bytes = got+more, bytes+moreBytes
