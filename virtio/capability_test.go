@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -112,6 +113,8 @@ func TestInterfaceIsChosenByWhatTheFunctionIs(t *testing.T) {
 			t.Error(err)
 		case tr.About() != c.about || tr.Legacy() != (c.about == "virtio-net (legacy)"):
 			t.Errorf("%04x is %s", c.device, tr.About())
+		case tr.Legacy() != strings.Contains(r.log.String(), "no capability"): // why it is not the modern one
+			t.Errorf("told: %q", r.log.String())
 		}
 	}
 	r := newTransportRig(t, spec.PCIModernNet)

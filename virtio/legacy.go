@@ -147,8 +147,14 @@ func (t *legacy) QueueSize(queue int) (int, error) {
 	return size, nil
 }
 
-// EnableQueue implements Transport: the number of a page of 4096 bytes is all that the device is told.
+// EnableQueue implements Transport.
 func (t *legacy) EnableQueue(_ context.Context, queue int, at QueueArea) (Doorbell, error) {
+	bell, err := t.enable(queue, at)
+	return bell, t.orGone(err)
+}
+
+// enable tells the device the number of a page of 4096 bytes, which is all that it is told.
+func (t *legacy) enable(queue int, at QueueArea) (Doorbell, error) {
 	size, err := t.QueueSize(queue) // selects it
 	if err != nil {
 		return nil, err
@@ -212,12 +218,7 @@ func (t *legacy) DisableQueue(_ context.Context, queue int) error {
 	}
 	t.regs.write32(spec.LegacyQueuePFN, 0)
 	if got := t.regs.read32(spec.LegacyQueuePFN); got != 0 {
-		if got == math.MaxUint32 {
-			if err := t.gone("the queue's page"); err != nil {
-				return err
-			}
-		}
-		return t.errorf("queue %d still has a ring (page %#x) after it was taken away: the device has to be reset", queue, got)
+		return t.orGone(t.errorf("queue %d still has a ring (page %#x) after it was taken away: the device has to be reset", queue, got))
 	}
 	after, err := t.Status()
 	if err == nil && after != before {

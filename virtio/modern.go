@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"bare.wire/pci"
 	"bare.wire/virtio/spec"
@@ -67,12 +68,13 @@ const newFields = spec.FeatureRingReset | spec.FeatureNotifConfigData
 func (t *modern) Features() (f spec.Features, err error) {
 	for half := range uint32(2) {
 		t.common.write32(spec.CommonDeviceFeatureSelect, half)
-		f |= spec.Features(t.common.read32(spec.CommonDeviceFeature)) << (32 * half)
-	}
-	if ^f == 0 {
-		if err := t.gone("the features"); err != nil {
-			return 0, err
+		v := t.common.read32(spec.CommonDeviceFeature)
+		if v == math.MaxUint32 {
+			if err := t.gone("the features"); err != nil {
+				return 0, err
+			}
 		}
+		f |= spec.Features(v) << (32 * half)
 	}
 	if f&newFields != 0 && t.common.size < spec.CommonSizeReset {
 		t.log.Warn("the device offers features for which its common configuration structure is too short: they are left out",
@@ -132,8 +134,14 @@ func (t *modern) QueueSize(queue int) (int, error) {
 	return size, t.checkSize(queue, size)
 }
 
-// EnableQueue implements Transport (§4.1.5.1.3): all about the queue, then queue_enable.
+// EnableQueue implements Transport.
 func (t *modern) EnableQueue(_ context.Context, queue int, at QueueArea) (Doorbell, error) {
+	bell, err := t.enable(queue, at)
+	return bell, t.orGone(err)
+}
+
+// enable tells the device all about the queue, and then sets queue_enable (§4.1.5.1.3).
+func (t *modern) enable(queue int, at QueueArea) (Doorbell, error) {
 	most, err := t.QueueSize(queue) // selects it
 	if err != nil {
 		return nil, err
@@ -230,7 +238,7 @@ func (t *modern) DisableQueue(ctx context.Context, queue int) error {
 		return err
 	}
 	if got := t.common.read16(spec.CommonQueueEnable); got != 0 {
-		return t.errorf("queue %d is still enabled (%d) after its reset: the device has to be reset", queue, got)
+		return t.orGone(t.errorf("queue %d is still enabled (%d) after its reset: the device has to be reset", queue, got))
 	}
 	return nil
 }

@@ -369,6 +369,56 @@ func TestUnpluggedDeviceIsGoneWhereverOneLooks(t *testing.T) {
 	}
 }
 
+func TestUnpluggedInTheMiddleIsGoneAndNothingElse(t *testing.T) {
+	ctx := context.Background()
+	for name, open := range map[string]func(context.Context, pci.Function, virtio.TransportOptions) (virtio.Transport, error){"modern": virtio.NewModern, "legacy": virtio.NewLegacy} {
+		for what, do := range map[string]func(*transportRig, virtio.Transport) error{
+			"features": func(r *transportRig, tr virtio.Transport) error {
+				want := spec.Features(r.d.features)
+				if tr.Legacy() {
+					want &= 1<<32 - 1
+				}
+				f, err := tr.Features()
+				if err == nil && f != want {
+					return fmt.Errorf("features %v of a device that was unplugged meanwhile", f)
+				}
+				return err
+			},
+			"enable and disable": func(r *transportRig, tr virtio.Transport) error {
+				at := area(256, 1)
+				if tr.Legacy() {
+					at = legacyArea(t, 256, 0x1000)
+				}
+				if _, err := tr.EnableQueue(ctx, 1, at); err != nil {
+					return err
+				}
+				return tr.DisableQueue(ctx, 1)
+			},
+			"read config": func(_ *transportRig, tr virtio.Transport) error { return tr.ReadConfig(0, make([]byte, 20)) },
+		} {
+			for left := 1; ; left++ {
+				r := newTransportRig(t, spec.PCITransitionalNet)
+				tr := r.open(open)
+				must[int](r)(tr.Interrupts(3, func(int) {}))
+				if err := tr.SetFeatures(spec.FeatureRingReset); err != nil && !tr.Legacy() {
+					t.Fatal(err)
+				}
+				r.d.left = left
+				err := do(r, tr)
+				if !r.d.gone { // it was over before
+					if err != nil || left == 1 {
+						t.Errorf("%s, %s: %v", name, what, err)
+					}
+					break
+				}
+				if err != nil && !errors.Is(err, nic.ErrGone) {
+					t.Errorf("%s, %s, unplugged after %d accesses: %v", name, what, left, err)
+				}
+			}
+		}
+	}
+}
+
 func TestStatusOfOnesOfADeviceThatIsThereIsAStatus(t *testing.T) {
 	r := newTransportRig(t, spec.PCIModernNet)
 	tr := r.open(virtio.NewModern)

@@ -53,6 +53,9 @@ func NewPCI(ctx context.Context, fn pci.Function, opt TransportOptions) (Transpo
 	if err != nil {
 		return nil, errors.Join(err, modernErr)
 	}
+	if opt.Logger != nil {
+		opt.Logger.Info("the legacy interface is spoken, since the modern one cannot be used", "port", fn.Name(), "err", modernErr)
+	}
 	return t, nil
 }
 
@@ -137,6 +140,17 @@ func (t *pciTransport) gone(register string) error {
 		return nil
 	}
 	return t.errorf("%s and configuration space read all ones: %w (unplugged, or powered down)", register, nic.ErrGone)
+}
+
+// orGone is err, which says that the device answered nonsense, unless the reason is that it is not there any more.
+func (t *pciTransport) orGone(err error) error {
+	if err == nil || errors.Is(err, nic.ErrGone) {
+		return err
+	}
+	if gone := t.gone("registers"); gone != nil {
+		return gone
+	}
+	return err
 }
 
 // await asks done every now and then until it says yes. What it waits for, and what is to be done if that does not come, is in

@@ -34,6 +34,7 @@ type fakeDevice struct {
 	mu         sync.Mutex
 	wrong      []string
 	gone       bool
+	left       int              // how many accesses to registers there are until it is unplugged; 0: it is not
 	fields     map[field]uint64 // values of registers that only hold what was written
 	features   uint64
 	refused    uint8 // status bits that do not stay
@@ -247,6 +248,10 @@ func (b *fakeBAR) access(off uint32, size int, write *uint32) uint32 {
 	}
 	if d.gone {
 		return 1<<(8*size) - 1
+	}
+	if d.left > 0 {
+		d.left--
+		d.gone = d.left == 0
 	}
 	if b.n == 0 {
 		return d.legacy(int(off), size, write)
