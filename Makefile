@@ -90,12 +90,12 @@ arm64: ## everything builds and vets for arm64
 
 .PHONY: plain
 plain: tools ## the tests as a user's build runs them: results, allocations
-	@.ci/need xz
+	@.ci/need xz ip
 	CGO_ENABLED=0 $(TESTRUN) -name plain -skips $(SKIPS) $(if $(filter ./...,$(PKG)),-complete '!^Test(Guest|Interop)') -save $(RESULTS)/plain.json -- -timeout $(TIMEOUT) $(PKG)
 
 .PHONY: race
 race: tools ## the tests under the race detector and the buffer checks
-	@.ci/need gcc /usr/include/stdlib.h xz
+	@.ci/need gcc /usr/include/stdlib.h xz ip
 	CGO_ENABLED=1 $(TESTRUN) -name race -skips $(SKIPS) -save $(RESULTS)/race.json -- -race -tags mbufcheck -timeout $(TIMEOUT) $(PKG)
 
 # One at a time (-p 1): each keeps two processors busy.
@@ -108,7 +108,7 @@ interop: tools ## the tests against DPDK's virtio on this machine (INTEROPPKG=./
 # Nothing is taken from an earlier run (-count 1): the go command does not see what a test has built by it.
 .PHONY: guest
 guest: tools ## the tests that run in virtual machines (GUESTPKG=./dir/ for some of them)
-	@.ci/need qemu-system-x86_64 xz
+	@.ci/need qemu-system-x86_64 xz ip
 	CGO_ENABLED=0 $(TESTRUN) -name guest -skips $(SKIPS) $(if $(filter file,$(origin GUESTPKG)),-complete '^TestGuest') -save $(RESULTS)/guest.json -- -tags guest -run Guest -count 1 -p 1 -timeout $(TIMEOUT) $(GUESTPKG)
 
 .PHONY: tooltest
@@ -129,7 +129,7 @@ cost: tools ## instructions per packet, against test/cost.txt
 
 .PHONY: docs
 docs: tools ## the documentation's shell blocks, as written, here or in a guest
-	@.ci/need qemu-system-x86_64 xz
+	@.ci/need qemu-system-x86_64 xz ip
 	$(BIN)/docsh -kinds ci,guest -save $(RESULTS)/docs.json $(DOCS)
 
 .PHONY: fuzz
