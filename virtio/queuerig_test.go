@@ -30,20 +30,21 @@ type ringConfig struct {
 
 // queueRig is a pool, one receive and one transmit queue, and the devices at their other ends.
 type queueRig struct {
-	t      testing.TB
-	env    *queueEnv
-	space  *vtop.Space
-	pool   *mbuf.Pool
-	cache  *mbuf.Cache
-	arena  *vtop.Arena
-	rx     *rxQueue
-	tx     *txQueue
-	rxDev  *ringDevice
-	txDev  *ringDevice
-	failed error
-	shared []*mbuf.Buf // views of what is under way
-	stock  []devChain  // receive buffers that the device has taken and not used
-	pick   *rand.Rand  // has the device use them in any order
+	t          testing.TB
+	env        *queueEnv
+	space      *vtop.Space
+	pool       *mbuf.Pool
+	cache      *mbuf.Cache
+	arena      *vtop.Arena
+	rx         *rxQueue
+	tx         *txQueue
+	rxDev      *ringDevice
+	txDev      *ringDevice
+	failed     error
+	complaints int
+	shared     []*mbuf.Buf // views of what is under way
+	stock      []devChain  // receive buffers that the device has taken and not used
+	pick       *rand.Rand  // has the device use them in any order
 }
 
 func newQueueRig(t testing.TB, c ringConfig) *queueRig {
@@ -71,6 +72,9 @@ func newQueueRig(t testing.TB, c ringConfig) *queueRig {
 	r.env.fail = func(err error) {
 		if r.failed == nil {
 			r.failed = err
+		}
+		if r.complaints++; r.complaints > 10 {
+			t.Fatalf("a queue that is gone goes on: %v", err)
 		}
 		r.rx.kill(err)
 		r.tx.kill(err)
