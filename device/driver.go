@@ -31,6 +31,7 @@ type driver struct {
 type cardOptions struct {
 	Options
 	space    *vtop.Space
+	physical bool // bus addresses are physical ones
 	clock    clock.Clock
 	node     int // NUMA; −1: unknown
 	features spec.Restriction
@@ -60,6 +61,12 @@ var pciDrivers = []driver{
 			if err != nil {
 				return nil, err
 			}
+			// What it said when the address space was chosen may not hold any more, and then addresses would be of other memory.
+			if past, err := pastIOMMU(t); err != nil {
+				return nil, err
+			} else if past && !opt.physical {
+				return nil, fmt.Errorf("%s: the device does not offer %s any more, which it did when it was looked at: open it again", fn.Name(), spec.FeatureAccessPlatform)
+			}
 			return virtio.Open(ctx, t, virtio.Options{
 				Space: opt.space, Clock: opt.clock, Logger: opt.Logger, Node: opt.node, Features: opt.features,
 			})
@@ -77,12 +84,20 @@ func virtioTransport(ctx context.Context, fn pci.Function, opt cardOptions) (vir
 	return virtio.NewPCI(ctx, fn, to)
 }
 
-// virtioPhysical looks whether a device's addresses are those of the IOMMU: that is what spec.FeatureAccessPlatform says, and
-// without it, and on the legacy interface always, QEMU's devices reach memory past the IOMMU, by physical addresses (§6.1).
+// virtioPhysical looks whether a device's addresses are physical ones.
 func virtioPhysical(ctx context.Context, fn pci.Function, opt cardOptions) (bool, error) {
 	t, err := virtioTransport(ctx, fn, opt)
-	if err != nil || t.Legacy() {
+	if err != nil {
 		return true, err
+	}
+	return pastIOMMU(t)
+}
+
+// pastIOMMU says whether a device's addresses are not those of the IOMMU: spec.FeatureAccessPlatform says that they are, and
+// without it, and on the legacy interface always, QEMU's devices reach memory past the IOMMU, by physical addresses (§6.1).
+func pastIOMMU(t virtio.Transport) (bool, error) {
+	if t.Legacy() {
+		return true, nil
 	}
 	f, err := t.Features()
 	return !f.Has(spec.FeatureAccessPlatform), err

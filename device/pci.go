@@ -92,9 +92,11 @@ func openPCI(ctx context.Context, opt Options, s *Set, names []name) error {
 	}
 	s.Clock = clock.Real()
 	s.About = "PCI by " + access.String()
-	if s.Space, err = m.chooseSpace(ctx, opt, s.Clock, access, cards); err != nil {
+	space, physical, err := m.chooseSpace(ctx, opt, s.Clock, access, cards)
+	if err != nil {
 		return &HostError{err}
 	}
+	s.Space = space
 	opener := m.open(s.Space, pci.OpenOptions{Logger: opt.Logger, Access: access})
 	s.closers = append(s.closers, opener.Close)
 	for _, c := range cards {
@@ -102,7 +104,9 @@ func openPCI(ctx context.Context, opt Options, s *Set, names []name) error {
 		if err != nil {
 			return &HostError{err}
 		}
-		port, err := c.driver.open(ctx, fn, c.options(opt, s.Space, s.Clock))
+		to := c.options(opt, s.Space, s.Clock)
+		to.physical = physical
+		port, err := c.driver.open(ctx, fn, to)
 		if err != nil {
 			return &HostError{err} // opener closes fn
 		}
@@ -115,32 +119,33 @@ func (c *card) options(opt Options, space *vtop.Space, clk clock.Clock) cardOpti
 	return cardOptions{Options: opt, space: space, clock: clk, node: c.NUMANode, features: c.features}
 }
 
-// chooseSpace makes the address space for cards. Some say only when they are open that they reach memory past the IOMMU, and
-// where that is has to be settled before: those are opened and closed once.
-func (m *machine) chooseSpace(ctx context.Context, opt Options, clk clock.Clock, access pci.Access, cards []card) (*vtop.Space, error) {
+// chooseSpace makes the address space for cards, and says whether its addresses are physical ones. Some cards say only when they
+// are open that they reach memory past the IOMMU, and where that is has to be settled before: those are opened and closed once.
+func (m *machine) chooseSpace(ctx context.Context, opt Options, clk clock.Clock, access pci.Access, cards []card) (space *vtop.Space, physical bool, err error) {
 	if access != pci.VFIO {
 		space, err := m.space(true)
 		if err != nil {
 			err = fmt.Errorf("access=%v: %w", access, err)
 		}
-		return space, err
+		return space, true, err
 	}
 	for _, c := range cards {
-		physical, err := m.reachesPast(ctx, opt, clk, c)
+		past, err := m.reachesPast(ctx, opt, clk, c)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		if !physical {
+		if !past {
 			continue
 		}
 		space, err := m.space(true)
 		if err != nil {
-			return nil, fmt.Errorf("%s: the device reaches memory past the IOMMU, by physical addresses (it does not offer %s), and those cannot be had: %w; or have it go through the IOMMU (QEMU: disable-legacy=on,iommu_platform=on)",
+			return nil, false, fmt.Errorf("%s: the device reaches memory past the IOMMU, by physical addresses (it does not offer %s), and those cannot be had: %w; or have it go through the IOMMU (QEMU: disable-legacy=on,iommu_platform=on)",
 				c.Address, spec.FeatureAccessPlatform, err)
 		}
-		return space, nil
+		return space, true, nil
 	}
-	return m.space(false)
+	space, err = m.space(false)
+	return space, false, err
 }
 
 // reachesPast asks a card whether it reaches memory past the IOMMU. It can reach none meanwhile: nothing is mapped for it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +33,7 @@ type virtioMachine struct {
 type virtioCard struct {
 	kind     virtionet.PCIKind
 	features spec.Features
+	later    spec.Features // from the second time on that it is opened, when that is not 0
 }
 
 // everything that a device offers but what says how it reaches memory.
@@ -46,10 +48,10 @@ const (
 
 func newVirtioMachine(t *testing.T) (*virtioMachine, Options) {
 	m := &virtioMachine{T: t, tree: pcitest.New(t), cards: map[string]virtioCard{
-		cardBehind:       {virtionet.Modern, everyFeature | spec.FeatureAccessPlatform},
-		cardPast:         {virtionet.Modern, everyFeature},
-		cardTransitional: {virtionet.Transitional, everyFeature},
-		cardLegacy:       {virtionet.Legacy, everyFeature},
+		cardBehind:       {kind: virtionet.Modern, features: everyFeature | spec.FeatureAccessPlatform},
+		cardPast:         {kind: virtionet.Modern, features: everyFeature},
+		cardTransitional: {kind: virtionet.Transitional, features: everyFeature},
+		cardLegacy:       {kind: virtionet.Legacy, features: everyFeature},
 	}}
 	for address, c := range m.cards {
 		id := spec.PCITransitionalNet
@@ -85,6 +87,9 @@ func (o *virtioOpener) Open(_ context.Context, a pci.Address) (pci.Function, err
 	c, ok := o.m.cards[a.String()]
 	if !ok {
 		return nil, fmt.Errorf("%s is not there", a)
+	}
+	if c.later != 0 && slices.Contains(o.m.opened, a.String()) {
+		c.features = c.later
 	}
 	wire, err := link.New(link.Config{})
 	if err != nil {
@@ -173,6 +178,26 @@ func TestPhysicalAddressesThatAreMissingNameTheWaysOut(t *testing.T) {
 	}
 	if m.closed != len(m.accesses) {
 		t.Error("a card is still open")
+	}
+}
+
+// A card that was looked at is opened a second time, and says something else then: its bus addresses would be physical ones of
+// other memory.
+func TestCardThatNoLongerGoesThroughTheIOMMUIsRefused(t *testing.T) {
+	m, opt := newVirtioMachine(t)
+	m.cards[cardBehind] = virtioCard{kind: virtionet.Modern, features: everyFeature | spec.FeatureAccessPlatform, later: everyFeature}
+	s, err := OpenSet(context.Background(), opt, cardBehind)
+	if err == nil {
+		s.Close()
+		t.Fatal("it opened")
+	}
+	for _, word := range []string{cardBehind, "access_platform", "open it again"} {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("error %q does not say %q", err, word)
+		}
+	}
+	if m.closed != len(m.accesses) {
+		t.Error("the card is still open")
 	}
 }
 
