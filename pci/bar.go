@@ -102,21 +102,19 @@ func SetBusMaster(f Function, on bool) error {
 	return nil
 }
 
-// enableDecoding has the function answer to accesses of BAR n, in memory or in I/O space: who does not has no registers.
-func enableDecoding(f Function, n int) error {
-	bar, err := f.ReadConfig(ConfigBAR+4*n, 4)
-	if err != nil {
-		return err
-	}
-	bit := uint32(CommandMemory)
-	if bar&ConfigBARIO != 0 {
-		bit = CommandIO
-	}
+// configSpace is the part of a function, or of its file, that holds the command register.
+type configSpace interface {
+	ReadConfig(off, size int) (uint32, error)
+	WriteConfig(off, size int, v uint32) error
+}
+
+// enableDecoding has a function answer in a space, CommandMemory or CommandIO: who does not has no registers there.
+func enableDecoding(f configSpace, space uint32) error {
 	v, err := f.ReadConfig(ConfigCommand, 2)
-	if err != nil || v&bit != 0 {
+	if err != nil || v&space != 0 {
 		return err
 	}
-	return f.WriteConfig(ConfigCommand, 2, v|bit)
+	return f.WriteConfig(ConfigCommand, 2, v|space)
 }
 
 // MappedBAR is a BAR in this process's memory.

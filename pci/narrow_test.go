@@ -164,6 +164,25 @@ func TestVFIOReachesPortsAndPagesThatAreNotMapped(t *testing.T) {
 	}
 }
 
+func TestUpperHalfOfABARSwitchesNothingOn(t *testing.T) {
+	r := newVFIORig(t, map[string]int{nic0: 7})
+	d := r.kernel.Devices[nic0]
+	d.BARs = map[int]*pci.FakeBAR{4: {Size: 0x4000, Mmap: true, Caps: pci.FakeCap(3)}}
+	d.Config[pci.ConfigBAR+4*4] = 0x4 // memory, 64 bits
+	d.Config[pci.ConfigBAR+4*5] = 0x1 // at 4 GiB: no I/O space
+	f := r.open(nic0)
+	before := d.Config[pci.ConfigCommand]
+	if _, err := f.BAR(5); err == nil {
+		t.Error("BAR 5 opened")
+	}
+	if got := d.Config[pci.ConfigCommand]; got != before {
+		t.Errorf("command %#x, before %#x", got, before)
+	}
+	if _, err := f.BAR(4); err != nil || d.Config[pci.ConfigCommand] != before|pci.CommandMemory {
+		t.Errorf("BAR 4: command %#x, %v", d.Config[pci.ConfigCommand], err)
+	}
+}
+
 func TestSysfsReachesPorts(t *testing.T) {
 	r := newSysfsRig(t)
 	r.machine.Put(sysfsDir+"/resource1", string(make([]byte, 0x20)))

@@ -21,8 +21,8 @@ const (
 	// VFIONoIOMMU is VFIO on a machine without an IOMMU, where the administrator has allowed that: interrupts work, and the
 	// device can write to all memory; a guardian process keeps that of the Space, which is physical, until it does not.
 	VFIONoIOMMU
-	// Sysfs maps resource0 of a device that no driver has: no interrupts (a timer stands in), no protection, and a guardian
-	// process that ends the device's DMA should this one die. The Space is physical.
+	// Sysfs maps the resource files of a device that no driver has, or reads and writes them: no interrupts (a timer stands
+	// in), no protection, and a guardian process that ends the device's DMA should this one die. The Space is physical.
 	Sysfs
 )
 

@@ -246,22 +246,13 @@ func (f *sysfsFunction) mapBAR(n int) (*regionBAR, error) {
 			err = fmt.Errorf("map it: %w (does the kernel forbid it? see lockdown(7))", err)
 		}
 	} else {
-		err = f.enablePorts() // I/O space is read and written
+		err = enableDecoding(f.config, CommandIO) // it is read and written
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.sys.close(fd))
 	}
 	f.files = append(f.files, fd)
 	return b, nil
-}
-
-// enablePorts has the function answer in I/O space. The caller holds mu.
-func (f *sysfsFunction) enablePorts() error {
-	v, err := f.config.ReadConfig(ConfigCommand, 2)
-	if err != nil || v&CommandIO != 0 {
-		return err
-	}
-	return f.config.WriteConfig(ConfigCommand, 2, v|CommandIO)
 }
 
 // Close implements Function: no error when bus mastering has been read back off, here or by the guardian, or when the device

@@ -261,9 +261,6 @@ func (f *vfioFunction) BAR(n int) (BAR, error) {
 	case n < 0 || n > 5:
 		return nil, fmt.Errorf("%s: BAR %d: a function has BARs 0 to 5", f.Name(), n)
 	}
-	if err := enableDecoding(f, n); err != nil {
-		return nil, err
-	}
 	b, err := f.mapBAR(n)
 	if err != nil {
 		return nil, fmt.Errorf("%s: BAR %d: %w", f.Name(), n, err)
@@ -281,6 +278,9 @@ func (f *vfioFunction) mapBAR(n int) (*regionBAR, error) {
 	const both = vfioRegionRead | vfioRegionWrite
 	if r.flags&both != both || r.size < 4 || r.size%4 != 0 || r.size > maxBAR {
 		return nil, fmt.Errorf("it has %d bytes, flags %#x: no registers to read and write (a missing BAR, or the upper half of one?)", r.size, r.flags)
+	}
+	if err := f.decode(n); err != nil {
+		return nil, err
 	}
 	b := &regionBAR{sys: f.sys, fd: f.fd, off: int64(r.offset), size: int(r.size), name: f.Name(), lost: f.gone}
 	if r.flags&vfioRegionMmap == 0 {
@@ -301,6 +301,20 @@ func (f *vfioFunction) mapBAR(n int) (*regionBAR, error) {
 		f.opener.log.Info("the kernel does not map registers: each access is a system call", "device", f.Name(), "bar", n, "err", err)
 	}
 	return b, nil
+}
+
+// decode has the function answer to accesses of BAR n, which there is: what stands in the upper half of another says nothing about
+// a space.
+func (f *vfioFunction) decode(n int) error {
+	bar, err := f.ReadConfig(ConfigBAR+4*n, 4)
+	if err != nil {
+		return err
+	}
+	space := uint32(CommandMemory)
+	if bar&ConfigBARIO != 0 {
+		space = CommandIO
+	}
+	return enableDecoding(f, space)
 }
 
 // maxBAR bounds the address space that is taken for a BAR, bytes.
