@@ -1,11 +1,11 @@
 package virtio
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"bare.wire/nic"
 	"bare.wire/pci"
@@ -95,7 +95,7 @@ func (t *pciTransport) readConfig(w *window, off int, p []byte, begin func(), se
 		if !settled() {
 			continue
 		}
-		if len(bytes.Trim(p, "\xff")) == 0 { // a field may well be all ones
+		if !slices.ContainsFunc(p, func(b byte) bool { return b != math.MaxUint8 }) { // a field may well be all ones
 			return t.gone("the device configuration")
 		}
 		return nil

@@ -14,7 +14,6 @@ import (
 type vectors struct {
 	n    int  // the function's; 0: none
 	msix bool // otherwise there is one, and the device has to be asked what it means
-	f    func(vector int)
 	// shared says by vector which others it stands in for. Interrupts come from any goroutine while queues are enabled: the
 	// table is replaced, not changed.
 	shared atomic.Pointer[[][]int]
@@ -92,7 +91,7 @@ func (t *pciTransport) startInterrupts(n int, f func(int), isr vectorRegister) (
 	}
 	shared := make([][]int, got)
 	v.shared.Store(&shared)
-	v.n, v.f = got, f
+	v.n = got
 	msix.Store(v.msix)
 	on.Store(true)
 	return got, nil
@@ -120,6 +119,9 @@ func (t *pciTransport) setVector(r vectorRegister, queue, vector int) error {
 		}
 		t.log.Warn("the device refuses a vector: the queue shares another", "queue", queue, "vector", vector, "instead", other)
 		table := slices.Clone(*v.shared.Load())
+		if slices.Contains(table[other], vector) {
+			return nil // another queue has that vector too
+		}
 		table[other] = append(slices.Clip(table[other]), vector)
 		v.shared.Store(&table)
 		return nil

@@ -84,6 +84,13 @@ func TestRefusedVectorIsSharedAndTold(t *testing.T) {
 					t.Errorf("fired %v, want %s", fired, c.fires)
 				}
 			}
+			must[virtio.Doorbell](r)(tr.EnableQueue(context.Background(), 2, area(256, min(1, n-1)))) // the same vector
+			if fired = nil; c.fires != "" {
+				r.d.handler(int(c.queue1))
+				if fmt.Sprint(fired) != c.fires {
+					t.Errorf("with two queues on it fired %v, want %s", fired, c.fires)
+				}
+			}
 			if told := strings.Contains(r.log.String(), "refuses"); told != c.told {
 				t.Errorf("told: %q", r.log.String())
 			}
