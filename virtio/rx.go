@@ -37,6 +37,7 @@ type rxQueue struct {
 	single   uint32 // … and what it is of a frame in one buffer
 	care     uint64 // … the bits that are to be noted, of its first word
 	hash     bool   // … a hash
+	valid    uint64 // what a header notes that says HdrDataValid and nothing else
 	notes    rxNotes
 	descs    uint32 // descriptors of a buffer: 1 on the fast path
 	segs     uint32 // segments of a buffer
@@ -77,6 +78,9 @@ func newRxQueue(env *queueEnv, vq, index, size int, mem *vtop.Arena, pool *mbuf.
 	q.notes = newRxNotes(env)
 	q.hash = env.features&spec.FeatureHashReport != 0
 	q.care = q.notes.care
+	if q.notes.good != 0 {
+		q.valid = uint64(mbuf.RxL4Good)
+	}
 	q.look = q.mrg || q.hash || q.care != 0
 	if !q.mrg {
 		longest := q.maxFrame
@@ -216,7 +220,9 @@ func (q *rxQueue) collectSplit(bufs []*mbuf.Buf, elems []usedElem) (n int, bytes
 			if *(*uint32)(unsafe.Add(h, spec.HdrCSumOffset))&several != single {
 				break
 			}
-			if care&*(*uint64)(h) != 0 || q.hash {
+			if says := care & *(*uint64)(h); says == spec.HdrDataValid && !q.hash {
+				info = q.valid
+			} else if says != 0 || q.hash {
 				var ok bool
 				if info, ok = q.note(b, q.readHeader(h), length); !ok {
 					break
@@ -255,7 +261,9 @@ func (q *rxQueue) collectPacked(bufs []*mbuf.Buf) (n int, bytes uint64) {
 			if *(*uint32)(unsafe.Add(h, spec.HdrCSumOffset))&several != single {
 				break
 			}
-			if care&*(*uint64)(h) != 0 || q.hash {
+			if says := care & *(*uint64)(h); says == spec.HdrDataValid && !q.hash {
+				info = q.valid
+			} else if says != 0 || q.hash {
 				var ok bool
 				if info, ok = q.note(b, q.readHeader(h), length); !ok {
 					break
