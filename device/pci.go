@@ -148,7 +148,8 @@ func (m *machine) chooseSpace(ctx context.Context, opt Options, clk clock.Clock,
 	return space, false, err
 }
 
-// reachesPast asks a card whether it reaches memory past the IOMMU. It can reach none meanwhile: nothing is mapped for it.
+// reachesPast asks a card whether it reaches memory past the IOMMU. It does no DMA meanwhile: a function opens with bus mastering
+// off, and nobody switches that on.
 func (m *machine) reachesPast(ctx context.Context, opt Options, clk clock.Clock, c card) (physical bool, err error) {
 	if c.driver.physical == nil {
 		return false, nil
