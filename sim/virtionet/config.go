@@ -9,8 +9,10 @@ import (
 // hashTypes are those that the device computes.
 const hashTypes = spec.HashIPv4 | spec.HashTCPv4 | spec.HashUDPv4 | spec.HashIPv6 | spec.HashTCPv6 | spec.HashUDPv6
 
-// fillConfig writes the device configuration (§5.1.4) as it is now. A field without its feature is 0.
+// fillConfig writes the device configuration (§5.1.4) as it is now, with a generation of its own if it is another (§2.5.2).
+// A field without its feature is 0.
 func (d *Device) fillConfig() {
+	before := d.conf
 	le := binary.LittleEndian
 	c := &d.conf
 	clear(c[:])
@@ -46,6 +48,9 @@ func (d *Device) fillConfig() {
 		le.PutUint16(c[spec.NetRSSMaxTable:], spec.RSSTable)
 	}
 	d.cfg.Faults.bendConfig(c[:])
+	if before != d.conf {
+		d.generation++
+	}
 }
 
 // ConfigSize is the length of the device configuration, bytes.
@@ -115,7 +120,6 @@ func (d *Device) configChanged() {
 	if before == d.conf {
 		return
 	}
-	d.generation++
 	if d.status&spec.StatusDriverOK != 0 && d.changed != nil && !d.gone {
 		d.changed()
 	}
@@ -129,13 +133,5 @@ func (d *Device) Announce() {
 		return
 	}
 	d.announce = true
-	d.configChanged()
-}
-
-// SetMTU changes the MTU that is told.
-func (d *Device) SetMTU(mtu int) {
-	d.w.Lock()
-	defer d.w.Unlock()
-	d.cfg.MTU = mtu
 	d.configChanged()
 }

@@ -102,7 +102,7 @@ func (d *Device) obey(class, cmd uint8, data []byte) bool {
 		if _, left := f.Consistent(); f&^(d.agreed&guestFeatures) != 0 || left != 0 {
 			return false
 		}
-		d.net.SetOffloads(f)
+		d.setGuest(f)
 		return true
 	}
 	return false

@@ -63,7 +63,7 @@ type Order uint8
 // The orders. FeatureInOrder, once it is agreed on, rules out all but the first.
 const (
 	InOrder  Order = iota
-	Shuffled       // as the seed will have it, among those that are done at the same time
+	Shuffled       // as the seed will have it, among those that are done at the same time; QueueBase cannot say where that is
 )
 
 // Timing is how long the device takes. Each delay is drawn uniformly from 0 to the value; 0 stands for the default, a
@@ -112,6 +112,7 @@ type Device struct {
 	stalled  bool // no bus mastering: no DMA
 	broken   bool // NEEDS_RESET
 	gone     bool
+	closed   bool
 	resets   int // reads of the status that have yet to give what is left of it after a reset
 	resetOld uint8
 	polling  bool
@@ -120,7 +121,8 @@ type Device struct {
 	queues []queue
 	chain  chain // of the frame being sent, or the command
 	buf    []byte
-	pairs  int // in use
+	pairs  int           // in use
+	guest  spec.Features // what frames may ask of the driver at this time
 
 	conf       [spec.NetConfigSize]byte
 	generation uint8
@@ -311,8 +313,11 @@ func (d *Device) discard() int64 {
 		case at > d.now:
 			return at
 		}
-		if _, _, ok = d.net.Receive(d.now); !ok {
-			return sim.Never
+		if _, _, ok = d.net.Receive(d.now); !ok { // what was there is not worth receiving; more may be under way
+			if at, ok = d.net.Next(); !ok {
+				return sim.Never
+			}
+			return max(at, d.now+1)
 		}
 		d.count.RxUnready++
 	}
@@ -392,11 +397,15 @@ func (d *Device) remove() {
 	d.kick()
 }
 
-// Close takes the device out of its world. It does no DMA any more.
+// Close takes the device out of its world and leaves its Net. It does no DMA any more. It may be called twice.
 func (d *Device) Close() error {
 	d.w.Remove(d)
 	d.w.Lock()
 	defer d.w.Unlock()
+	if d.closed {
+		return nil // the Net may be another device's by now
+	}
+	d.closed = true
 	d.net.OnArrival(nil)
 	d.net.OnChange(nil)
 	d.net.SetUp(false)

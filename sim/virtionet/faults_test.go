@@ -163,7 +163,6 @@ func conf(r *rig, off int) uint16 {
 	var b [2]byte
 	r.a.w.Lock()
 	defer r.a.w.Unlock()
-	r.a.d.fillConfig()
 	r.a.d.ReadConfig(off, b[:])
 	return le.Uint16(b[:])
 }

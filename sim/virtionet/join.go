@@ -16,8 +16,12 @@ type packet struct {
 	data int  // where the TCP payload begins
 }
 
-// maxJoined is the longest packet that segments are joined to, bytes behind the Ethernet header.
-const maxJoined = 65535
+// maxJoined is the longest packet that segments are joined to, bytes behind the Ethernet header and tags; maxWhole is the
+// longest frame, with them: a receive buffer of spec.MinRxBufferGSO holds it.
+const (
+	maxJoined = 65535
+	maxWhole  = spec.MinRxBufferGSO - spec.HdrSize
+)
 
 // TCP flags.
 const (
@@ -87,7 +91,7 @@ func (n *WireNet) join(p *packet, f []byte, now int64) (h Header, whole []byte, 
 			q.parse(g.Data)
 		}
 		size := q.end - q.data
-		if !n.joins(&q) || !follows(b, p, g.Data, &q, segments) || size > mss || len(b)+size > p.l3+maxJoined {
+		if !n.joins(&q) || !follows(b, p, g.Data, &q, segments) || size > mss || len(b)+size > min(p.l3+maxJoined, maxWhole) {
 			n.held, n.holding = g, true
 			break
 		}

@@ -114,7 +114,7 @@ func (q *queue) wantsPacked(old uint16) bool {
 	case spec.EventDisable:
 		return false
 	case spec.EventDesc:
-		if q.d.agreed&spec.FeatureEventIdx == 0 {
+		if !q.events {
 			q.d.wrong(EventForm, q.i, "a position without event_idx being agreed on")
 			return true
 		}
@@ -143,7 +143,7 @@ func (q *queue) suppressPacked(quiet bool) {
 	switch {
 	case quiet:
 		flags = spec.EventDisable
-	case q.d.agreed&spec.FeatureEventIdx != 0:
+	case q.events:
 		store16(word16(b), pack(q.avail, q.availWrap))
 		flags = spec.EventDesc
 	}

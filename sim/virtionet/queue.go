@@ -18,7 +18,7 @@ type queue struct {
 	size                 int    // descriptors; 0: not set up
 	desc, driver, device part   // where it lies
 	on                   bool   // enabled
-	packed               bool   // decided at DRIVER_OK
+	packed, events       bool   // as agreed on when it was set up: what lies there is as long as they want it
 	turn                 uint64 // of the device when the views were taken
 
 	avail     uint16 // next to be fetched
@@ -110,7 +110,7 @@ func (d *Device) SetQueue(i, size int, desc, driver, device uint64) error {
 		d.wrong(QueueUnaligned, i, "%#x, %#x, %#x", desc, driver, device)
 		return fmt.Errorf("%s: queue %d: %#x, %#x, %#x are not multiples of 16, %d and %d", d.cfg.Name, i, desc, driver, device, driverAlign, deviceAlign)
 	}
-	q.size, q.packed = size, packed
+	q.size, q.packed, q.events = size, packed, d.agreed&spec.FeatureEventIdx != 0
 	q.desc = part{bus: desc, n: size * spec.DescSize}
 	if packed {
 		q.driver, q.device = part{bus: driver, n: spec.EventSize}, part{bus: device, n: spec.EventSize}
@@ -118,7 +118,7 @@ func (d *Device) SetQueue(i, size int, desc, driver, device uint64) error {
 		return nil
 	}
 	tail := 0
-	if d.agreed&spec.FeatureEventIdx != 0 {
+	if q.events {
 		tail = 2
 	}
 	q.driver, q.device = part{bus: driver, n: 4 + 2*size + tail}, part{bus: device, n: 4 + 8*size + tail}
@@ -204,6 +204,7 @@ func (d *Device) Kick(i int) {
 // KickAt is a notification that says how far the driver is (§2.9): position as virtio.Doorbell has it.
 func (d *Device) KickAt(i int, position uint16) {
 	if q := d.there(i); q != nil && q.on && d.live() {
+		d.turn++ // this is no part of the last run, since when memory may have gone
 		if q.view(); !d.broken {
 			q.checkPosition(position)
 		}
@@ -272,6 +273,7 @@ func (q *queue) reset() {
 		q.window[i].segs = q.window[i].segs[:0]
 	}
 	clear(q.held)
+	q.d.count.RxUnready += uint64(q.wait.n)
 	q.wait.reset()
 	*q = queue{
 		d: q.d, i: q.i, call: q.call, due: sim.Never, pubAt: sim.Never,

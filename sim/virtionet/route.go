@@ -143,9 +143,6 @@ func (d *Device) route(a *arrival) *queue {
 			pair = slot % d.pairs
 		}
 	}
-	if pair >= d.pairs {
-		pair = 0
-	}
 	return &d.queues[2*pair]
 }
 

@@ -48,7 +48,7 @@ func (d *Device) runReceive() int64 {
 			return sim.Never
 		}
 	}
-	for i := 0; i < 2*d.pairs; i += 2 {
+	for i := 0; i < 2*d.cfg.Pairs; i += 2 { // RSS may spread over more than there are for sending
 		q := &d.queues[i]
 		if q.pubAt <= d.now {
 			q.publish()
@@ -58,10 +58,10 @@ func (d *Device) runReceive() int64 {
 	return next
 }
 
-// waiting says whether frames wait for receive buffers. A notification comes with the buffers.
+// waiting says whether frames wait for receive buffers. A notification comes with the buffers; not of a queue that is off.
 func (d *Device) waiting() bool {
-	for i := 0; i < 2*d.pairs; i += 2 {
-		if d.queues[i].wait.n > 0 {
+	for i := 0; i < 2*d.cfg.Pairs; i += 2 {
+		if q := &d.queues[i]; q.on && q.wait.n > 0 {
 			return true
 		}
 	}
@@ -102,18 +102,24 @@ func (d *Device) arrive(h Header, f []byte) {
 	}
 }
 
-// takes says whether the driver has agreed to frames with such a header.
+// setGuest says what frames may ask of the driver from now on.
+func (d *Device) setGuest(f spec.Features) {
+	d.guest = f
+	d.net.SetOffloads(f)
+}
+
+// takes says whether the driver takes frames with such a header, which may be older than its last word.
 func (d *Device) takes(h Header) bool {
-	if h.Flags != 0 && d.agreed&spec.FeatureGuestCSum == 0 {
+	if h.Flags != 0 && d.guest&spec.FeatureGuestCSum == 0 {
 		return false
 	}
 	switch h.GSOType &^ spec.GSOECN {
 	case spec.GSONone:
 		return true
 	case spec.GSOTCPv4:
-		return d.agreed&spec.FeatureGuestTSO4 != 0
+		return d.guest&spec.FeatureGuestTSO4 != 0
 	case spec.GSOTCPv6:
-		return d.agreed&spec.FeatureGuestTSO6 != 0
+		return d.guest&spec.FeatureGuestTSO6 != 0
 	}
 	return false
 }

@@ -80,9 +80,9 @@ func (q *queue) putSplit(list []done) {
 	le := binary.LittleEndian
 	mask := uint16(q.size - 1)
 	for _, e := range list {
-		b := q.at(&q.device, q.d.out, ringEntries+8*int(q.used&mask), 8)
-		le.PutUint32(b, uint32(e.id))
-		le.PutUint32(b[4:], e.n)
+		at := ringEntries + 8*int(q.used&mask) // 4-aligned: a page may end between the two
+		le.PutUint32(q.at(&q.device, q.d.out, at, 4), uint32(e.id))
+		le.PutUint32(q.at(&q.device, q.d.out, at+4, 4), e.n)
 		q.used += e.count
 	}
 	if q.d.broken {
@@ -97,7 +97,7 @@ func (q *queue) putSplit(list []done) {
 
 // wantsSplit says whether the driver wants to hear that used has gone on from old.
 func (q *queue) wantsSplit(old uint16) bool {
-	if q.d.agreed&spec.FeatureEventIdx != 0 {
+	if q.events {
 		event := load16(word16(q.at(&q.driver, q.d.mem, ringEntries+2*q.size, 2)))
 		return spec.NeedEvent(event, q.used, old)
 	}
@@ -106,7 +106,7 @@ func (q *queue) wantsSplit(old uint16) bool {
 
 // suppressSplit tells the driver whether, or from which index on, notifications are wanted.
 func (q *queue) suppressSplit(quiet bool) {
-	if q.d.agreed&spec.FeatureEventIdx != 0 {
+	if q.events {
 		event := q.avail
 		if quiet {
 			event = q.avail - 1 // just passed: it will be some time until it comes again

@@ -120,7 +120,7 @@ func (d *Device) checkOrder(old, fresh uint8) {
 
 // begin is DRIVER_OK.
 func (d *Device) begin() {
-	if d.legacy && !d.featuresFit() {
+	if d.status&spec.StatusFeaturesOK == 0 && !d.featuresFit() { // nobody has looked: the legacy interface has no FEATURES_OK
 		d.agreed &= d.Features()
 		d.agreed, _ = d.agreed.Consistent()
 	}
@@ -131,7 +131,7 @@ func (d *Device) begin() {
 	if d.agreed&(spec.FeatureMQ|spec.FeatureRSS) == 0 {
 		d.pairs = 1
 	}
-	d.net.SetOffloads(d.agreed & guestFeatures)
+	d.setGuest(d.agreed & guestFeatures)
 	d.ready()
 	d.fillConfig()
 	for i := range d.queues {
@@ -155,7 +155,7 @@ func (d *Device) reset() {
 	}
 	d.filter.reset(d.cfg.MAC)
 	d.steer.reset()
-	d.net.SetOffloads(0)
+	d.setGuest(0)
 	d.ready()
 	d.fillConfig()
 }

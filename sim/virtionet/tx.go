@@ -54,19 +54,16 @@ func (d *Device) runTransmit(q *queue) {
 // transmit sends one frame.
 func (d *Device) transmit(q *queue, c *chain) {
 	n := c.read - d.header
-	switch {
-	case c.write > 0:
+	if c.write > 0 {
 		d.wrong(ChainDirection, q.i, "%d bytes to be written in the chain of %d", c.write, c.id)
-	case n < minFrame || n > maxFrame:
+	}
+	if n < minFrame || n > maxFrame {
 		d.wrong(FrameLength, q.i, "%d bytes behind a header of %d", n, d.header)
 		d.count.TxRefused++
 		return
-	case d.legacy && d.agreed&spec.FeatureAnyLayout == 0 && c.segs[0].n != d.header:
-		d.wrong(HeaderLayout, q.i, "a first descriptor of %d bytes", c.segs[0].n)
 	}
-	if n < minFrame {
-		d.count.TxRefused++
-		return
+	if d.legacy && d.agreed&spec.FeatureAnyLayout == 0 && c.segs[0].n != d.header {
+		d.wrong(HeaderLayout, q.i, "a first descriptor of %d bytes", c.segs[0].n)
 	}
 	b, ok := q.collect(c)
 	if !ok {
@@ -114,11 +111,11 @@ func (d *Device) checkHeader(q *queue, h *Header, b []byte, n int) bool {
 			say("num_buffers %d", v)
 		}
 	}
+	if h.GSOType == spec.GSONone && d.agreed&spec.FeatureMTU != 0 && n > d.cfg.MTU+minFrame+tagRoom { // §5.1.4.2
+		d.wrong(FrameLength, q.i, "%d bytes with an MTU of %d", n, d.cfg.MTU)
+		return false
+	}
 	if h.Flags == 0 && h.GSOType == spec.GSONone {
-		if d.agreed&spec.FeatureMTU != 0 && n > d.cfg.MTU+minFrame+tagRoom {
-			d.wrong(FrameLength, q.i, "%d bytes with an MTU of %d", n, d.cfg.MTU)
-			return false
-		}
 		return true
 	}
 	if h.Flags != 0 && d.agreed&spec.FeatureCSum == 0 {

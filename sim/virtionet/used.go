@@ -110,7 +110,7 @@ func (q *queue) rest() bool {
 		q.hush()
 		return true
 	}
-	if q.quiet || q.d.agreed&spec.FeatureEventIdx != 0 {
+	if q.quiet || q.events {
 		q.suppress(false)
 		q.quiet = false
 	}
@@ -130,7 +130,7 @@ func (q *queue) checkPosition(position uint16) {
 		return
 	}
 	idx := load16(word16(q.at(&q.driver, q.d.mem, ringIndex, 2)))
-	if behind := idx - position; int(behind) > q.size {
+	if behind := idx - position; int(behind) > q.size && !q.d.broken {
 		q.d.wrong(NotifyData, q.i, "available index %d, which is %d", position, idx)
 	}
 }
