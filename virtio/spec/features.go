@@ -174,8 +174,8 @@ type Restriction struct {
 }
 
 // ParseRestriction reads a list like "-event_idx,-mrg_rxbuf", which takes features out, or "mac,csum", which leaves no others.
-// What a driver cannot do without (version_1 on a modern device, access_platform where it is offered) is not restricted by a
-// list of the second kind, only when it is taken out by name.
+// What a driver cannot do without (version_1 on a modern device, access_platform and order_platform where they are offered) is
+// not restricted by a list of the second kind, only when it is taken out by name.
 func ParseRestriction(s string) (Restriction, error) {
 	var r Restriction
 	if s == "" {

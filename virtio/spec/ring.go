@@ -52,7 +52,8 @@ const (
 //	available ring     flags u16, idx u16, N × u16, used_event u16
 //	used ring          flags u16, idx u16, N × {id u32, len u32}, avail_event u16
 //
-// Behind each event word are two bytes that nobody uses, so that its owner may write it as part of an aligned word of four.
+// Behind each event word are two bytes that nobody uses, so that its owner may write it as part of an aligned word of four, in
+// rings of two descriptors or more.
 type SplitLayout struct {
 	Size                      int // descriptors
 	Avail, Used               int // the descriptor table is at 0
