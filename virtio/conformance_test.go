@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"bare.wire/mbuf"
 	"bare.wire/nic/nictest"
 	"bare.wire/sim/virtionet"
 	"bare.wire/virtio/spec"
@@ -78,7 +79,7 @@ var (
 func (v variant) run(t *testing.T) {
 	t.Run(v.name, func(t *testing.T) {
 		which := v.which
-		if which == nil && raceBuild && !full() {
+		if which == nil && slowBuild && !full() {
 			which = ringSituations // the rest is the same code as in TestConformance
 		}
 		nictest.TestSome(t, func(t testing.TB, seed uint64) *nictest.Bench {
@@ -105,7 +106,7 @@ func TestConformanceLegacy(t *testing.T) {
 
 // TestConformancePCI is what may go another way by PCI registers and message interrupts.
 func TestConformancePCI(t *testing.T) {
-	for _, v := range []variant{
+	for i, v := range []variant{
 		{name: "modern", cfg: func(c *rigConfig) { c.pci = true; c.device.Pairs = 2 }},
 		{name: "modern, one pin", cfg: func(c *rigConfig) { c.pci = true; c.function.NoMSIX = true }},
 		{name: "modern, two vectors", cfg: func(c *rigConfig) { c.pci = true; c.function.Vectors = 2; c.device.Pairs = 2 }},
@@ -118,6 +119,9 @@ func TestConformancePCI(t *testing.T) {
 			c.device.Size, c.function.Kind = 512, virtionet.Transitional
 		}},
 	} {
+		if slowBuild && !full() && i%3 != 0 {
+			continue
+		}
 		v.which = lifeSituations
 		v.run(t)
 	}
@@ -130,7 +134,7 @@ func TestConformanceOtherCard(t *testing.T) {
 
 // TestConformanceManyPairs has four queue pairs, with receive-side scaling and without: then the device steers.
 func TestConformanceManyPairs(t *testing.T) {
-	for _, v := range []variant{
+	for i, v := range []variant{
 		{name: "rss", cfg: func(c *rigConfig) { c.device.Pairs = 4 }},
 		{name: "no hash report", cfg: func(c *rigConfig) { c.device.Pairs = 4; c.options.Features = not(spec.FeatureHashReport) }},
 		{name: "mq alone", cfg: func(c *rigConfig) { c.device.Pairs = 4; c.options.Features = not(spec.FeatureRSS) }},
@@ -138,6 +142,9 @@ func TestConformanceManyPairs(t *testing.T) {
 		{name: "sixteen, eight vectors", cfg: func(c *rigConfig) { c.device.Pairs = 16; c.vectors = 8 }},
 		{name: "legacy", cfg: func(c *rigConfig) { c.device.Pairs = 4; c.legacy = true; c.device.Size = 512 }},
 	} {
+		if slowBuild && !full() && i != 0 {
+			continue
+		}
 		v.which = queueSituations
 		v.run(t)
 	}
@@ -170,7 +177,7 @@ var ringCells = []struct {
 // TestConformanceRings runs what depends on rings on every kind of them.
 func TestConformanceRings(t *testing.T) {
 	for i, cell := range ringCells {
-		if raceBuild && !full() && i%4 != 0 {
+		if slowBuild && !full() && i%8 != 0 {
 			continue // what races there are shows in any of them
 		}
 		variant{name: cell.name, which: ringSituations, cfg: func(c *rigConfig) {
@@ -190,7 +197,7 @@ func TestConformanceWithoutEachFeature(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f == spec.FeatureVersion1 || raceBuild && !full() && i%6 != 0 {
+		if f == spec.FeatureVersion1 || slowBuild && !full() && i%12 != 0 {
 			continue
 		}
 		variant{name: name, which: which, cfg: func(c *rigConfig) { c.options.Features.Not = f; c.device.Pairs = 2 }}.run(t)
@@ -202,15 +209,19 @@ func TestConformanceWithoutEachFeature(t *testing.T) {
 func TestAnyInterleavingKeepsOrder(t *testing.T) {
 	n := 160
 	switch {
-	case full() && raceBuild:
+	case full() && slowBuild:
 		n = 400
 	case full():
 		n = 5000
-	case raceBuild:
-		n = 32
+	case slowBuild:
+		n = 24
 	}
 	nictest.TestSeeds(t, openBench, 1, n)
 }
+
+// slowBuild says that every access is checked, in which all of this takes long. The variants are the same code, of which races and
+// stale buffers show in any of them.
+const slowBuild = raceBuild || mbuf.Checking
 
 // full says whether the long runs are wanted.
 func full() bool { return os.Getenv("BAREWIRE_FULL") != "" }
