@@ -2,6 +2,7 @@ package vtop
 
 import (
 	"context"
+	"os"
 	"testing"
 	"unsafe"
 
@@ -10,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func newArena(t *testing.T, s *Space, size int) *Arena {
+func newArenaOf(t *testing.T, s *Space, size int) *Arena {
 	t.Helper()
 	a, err := NewArena(s, ArenaConfig{Name: "dev rings", Node: hugepage.AnyNode, Size: size})
 	require.NoError(t, err)
@@ -19,7 +20,7 @@ func newArena(t *testing.T, s *Space, size int) *Arena {
 
 func TestArenaPiecesAreAlignedZeroedAndApart(t *testing.T) {
 	s := NewMapped()
-	a := newArena(t, s, 16<<10)
+	a := newArenaOf(t, s, 16<<10)
 	end := uint64(0)
 	for _, c := range []struct{ size, align int }{{1, 1}, {100, 128}, {3, 4}, {5000, 4096}, {2, 2}} {
 		p, bus, err := a.Cut(c.size, c.align)
@@ -41,7 +42,7 @@ func TestArenaPiecesAreAlignedZeroedAndApart(t *testing.T) {
 
 func TestArenaThatIsUsedUp(t *testing.T) {
 	s := NewMapped()
-	a := newArena(t, s, 4096)
+	a := newArenaOf(t, s, 4096)
 	size := a.region.Size()
 	_, _, err := a.Cut(size, 4096)
 	require.NoError(t, err, "all of it in one piece")
@@ -77,7 +78,7 @@ func TestArenaPieceIsContiguousForTheDevice(t *testing.T) {
 
 func TestArenaIsHeldUntilFree(t *testing.T) {
 	s := NewMapped()
-	a := newArena(t, s, 4096)
+	a := newArenaOf(t, s, 4096)
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.Error(t, s.Remove(now, a.region), "rings in use")
@@ -86,4 +87,36 @@ func TestArenaIsHeldUntilFree(t *testing.T) {
 		release()
 	}
 	require.NoError(t, a.Free())
+}
+
+// Pages that are not neighbours have room for all pieces too, whatever is lost at their ends.
+func TestArenaOfScatteredPagesHasRoomForAllPieces(t *testing.T) {
+	for _, piece := range []int{granule / 2, granule/2 - 64, granule/3 + 64, 65664} {
+		f := newFakePhysical(t)
+		next := uint64(100)
+		n := 5*granule/piece + 1
+		a, err := newArena(f.Space, ArenaConfig{Name: "dev rings", Size: n * piece}, func(size int) (*hugepage.Region, error) {
+			r := newRegion(t, (size+granule-1)/granule*granule)
+			for page := range r.Size() / granule {
+				f.set(r, page, entryPresent|next*hugepage.Page2M/uint64(os.Getpagesize()))
+				next += 2
+			}
+			return r, nil
+		})
+		require.NoError(t, err)
+		for i := range n {
+			_, _, err := a.Cut(piece, 64)
+			require.NoError(t, err, "piece %d of %d of %d bytes", i, n, piece)
+		}
+		require.NoError(t, a.Free())
+		require.Empty(t, f.Regions())
+	}
+}
+
+func TestArenaThatIsFreedHasNoMemory(t *testing.T) {
+	a := newArenaOf(t, NewMapped(), 4096)
+	require.NoError(t, a.Free())
+	_, _, err := a.Cut(64, 64)
+	require.ErrorContains(t, err, "dev rings")
+	require.Error(t, a.Free(), "twice")
 }
