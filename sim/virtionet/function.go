@@ -217,7 +217,10 @@ func (f *Function) WriteConfig(off, size int, v uint32) error {
 		m := f.writable(off + i)
 		f.config[off+i] = f.config[off+i]&^m | byte(v>>(8*i))&m
 	}
-	f.command = binary.LittleEndian.Uint16(f.config[cfgCommand:])
+	masked := f.command&cmdINTxOff != 0
+	if f.command = binary.LittleEndian.Uint16(f.config[cfgCommand:]); masked {
+		f.assert()
+	}
 	f.d.SetBusMaster(f.command&cmdBusMaster != 0)
 	if f.access != 0 && off == f.access+spec.CapPCIData {
 		f.through(size, true)
@@ -249,13 +252,23 @@ func (f *Function) Interrupts(n int, g func(vector int)) (int, error) {
 	}
 	f.vectors = got
 	f.d.w.Unlock()
+	f.listen(g)
+	if g != nil {
+		f.lock()
+		f.assert()
+		f.d.w.Unlock()
+	}
+	return got, nil
+}
+
+// listen takes another handler, and waits for the one before when there is none any more.
+func (f *Function) listen(g func(vector int)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.handler = g
 	for g == nil && f.running > 0 {
 		f.idle.Wait()
 	}
-	return got, nil
 }
 
 // msixOn says whether interrupts are messages.
@@ -297,7 +310,14 @@ func (f *Function) interrupt(vector uint16, cause uint8) {
 		return
 	}
 	was := f.isr
-	if f.isr |= cause; was == 0 && f.command&cmdINTxOff == 0 {
+	if f.isr |= cause; was == 0 {
+		f.assert()
+	}
+}
+
+// assert delivers INTx if its line is up: it is a level, and waits for whoever begins to listen.
+func (f *Function) assert() {
+	if f.isr != 0 && !f.msixOn() && f.command&cmdINTxOff == 0 {
 		f.d.w.Defer(f.raised[0])
 	}
 }

@@ -340,3 +340,52 @@ func TestJoinedFramesFitTheBuffersThereAre(t *testing.T) {
 	}
 	r.a.clean()
 }
+
+// TestRingThatSaysThatNoNotificationsAreWanted is one that another device has left, which looked by itself.
+func TestRingThatSaysThatNoNotificationsAreWanted(t *testing.T) {
+	for _, f := range []spec.Features{0, spec.FeatureRingPacked} {
+		r := newRig(t, 1, nil)
+		r.a.start(f, 16)
+		r.w.Lock()
+		r.a.d.EnableQueue(1, false)
+		at, quiet := r.a.ring[1].u, uint16(spec.UsedNoNotify)
+		if f != 0 {
+			at, quiet = at[2:], spec.EventDisable
+		}
+		store16(word16(at), quiet)
+		r.a.d.EnableQueue(1, true)
+		r.w.Unlock()
+		r.run(4 * time.Microsecond)
+		if v := load16(word16(at)); v != 0 {
+			t.Errorf("%v: flags %d: nobody will say when there is something to be sent", f, v)
+		}
+	}
+}
+
+func TestINTxIsALevel(t *testing.T) {
+	r := newRig(t, 3, nil)
+	c := newCard(r.a, FunctionConfig{NoMSIX: true})
+	c.start(0, 16, 0)
+	send := func() {
+		bus, _ := r.a.mem.alloc(112, 16)
+		r.a.put(1, piece{bus, 112, false})
+		c.ring(1)
+		r.run(10 * time.Microsecond)
+	}
+	send()
+	if _, err := c.f.Interrupts(1, func(v int) { c.fired[v]++ }); err != nil {
+		t.Fatal(err)
+	}
+	if c.fired[0] != 1 {
+		t.Errorf("%d interrupts for who listens while the line is up", c.fired[0])
+	}
+	c.bar.Read8(c.isr)
+	command := c.get(cfgCommand, 2)
+	c.conf(cfgCommand, 2, command|cmdINTxOff)
+	if send(); c.fired[0] != 1 {
+		t.Errorf("%d interrupts, which are disabled", c.fired[0])
+	}
+	if c.conf(cfgCommand, 2, command); c.fired[0] != 2 {
+		t.Errorf("%d interrupts once they are enabled", c.fired[0])
+	}
+}

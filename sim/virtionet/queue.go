@@ -38,6 +38,7 @@ type queue struct {
 	pubAt int64 // when to report
 
 	quiet bool // the driver has been told not to notify
+	told  bool // … or to: else the ring says what another device may have left there
 	waste [2]uint64
 }
 
@@ -264,7 +265,7 @@ func (d *Device) MemoryChanged() {
 
 // begin prepares a queue for work, at DRIVER_OK or when it is enabled later.
 func (q *queue) begin() {
-	q.pubAt, q.quiet = sim.Never, false
+	q.pubAt, q.quiet, q.told = sim.Never, false, false
 }
 
 // reset makes the queue one that was never set up.

@@ -88,7 +88,7 @@ func (q *queue) hush() {
 	if q.quiet {
 		return
 	}
-	q.quiet = true
+	q.quiet, q.told = true, true
 	q.suppress(true)
 }
 
@@ -110,9 +110,9 @@ func (q *queue) rest() bool {
 		q.hush()
 		return true
 	}
-	if q.quiet || q.events {
+	if q.quiet || !q.told || q.events {
 		q.suppress(false)
-		q.quiet = false
+		q.quiet, q.told = false, true
 	}
 	fence()
 	if q.packed {
