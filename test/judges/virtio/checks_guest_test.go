@@ -40,9 +40,9 @@ func judge(t *testing.T, c card, addr string) {
 		{"sleep", func() { s.testSleep(times(20, 200)) }},
 		{"offloads", s.testTxOffloads},
 		{"received", s.testRxOffloads},
-		{"stream", func() { s.testStream(20000, uint64(times(1<<18, 4<<20))) }},
+		{"stream", func() { s.testStream(20000, uint64(times(1<<18, 1<<20))) }},
 		{"joined", func() { s.again(s.joined()); s.testRxOffloads() }},
-		{"stream, joined", func() { s.testStream(20002, uint64(times(1<<18, 4<<20))) }},
+		{"stream, joined", func() { s.testStream(20002, uint64(times(1<<18, 1<<20))) }},
 		{"plain", func() { s.again(nic.Config{}); s.testRxOffloads() }}, // nothing is left to the card, or by it
 		{"stream, plain", func() { s.testStream(20004, 1<<17) }},
 		{"filters", func() { s.again(nic.Config{VLANFilter: true}); s.testFilters() }},

@@ -107,7 +107,7 @@ func testKernelPeer(t *testing.T, c, kernel card) {
 	if offloads&s.port.Info().Offloads&^(nic.RxScatter|nic.TxMultiSegment) != 0 {
 		t.Errorf("a card on a hub has offloads %#x", s.port.Info().Offloads)
 	}
-	s.testStream(25000, uint64(times(1<<18, 4<<20)))
+	s.testStream(25000, uint64(times(1<<18, 1<<20)))
 	s.close()
 }
 

@@ -33,7 +33,7 @@ func TestGuestCellsSysfs(t *testing.T) {
 
 func judgeCells(t *testing.T, m guest.Machine, cards []card) {
 	m.HugePages = 96
-	m.Timeout = time.Duration(times(5, 12)) * time.Minute
+	m.Timeout = time.Duration(times(5, 18)) * time.Minute
 	guest.Run(t, machine(t, m, cards), func(t *testing.T) {
 		for _, c := range cards {
 			t.Run(c.name, func(t *testing.T) { judge(t, c, c.address(0)) })
