@@ -11,12 +11,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"bare.wire/sim"
 	"bare.wire/virtio/spec/vhost"
 )
 
 // dialEvery is how long a back end that connects waits before it tries again.
 const dialEvery = 200 * time.Millisecond
+
+// maxPath is the longest path of a socket, bytes (sun_path, with its end).
+const maxPath = 107
 
 // Config describes a back end.
 type Config struct {
@@ -65,12 +70,9 @@ func New(cfg Config) (*Backend, error) {
 		b.log = slog.New(slog.DiscardHandler)
 	}
 	if !cfg.Client {
-		if err := removeStale(cfg.Path); err != nil {
-			return nil, err
-		}
-		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: cfg.Path, Net: "unix"})
+		ln, err := Listen(cfg.Path)
 		if err != nil {
-			return nil, fmt.Errorf("vhost-user socket: %w; the directory has to exist and be yours", err)
+			return nil, fmt.Errorf("vhost-user socket: %w", err)
 		}
 		b.ln = ln
 	}
@@ -79,28 +81,42 @@ func New(cfg Config) (*Backend, error) {
 	return b, nil
 }
 
-// removeStale removes a socket that nobody listens on, left by a process that was killed.
-func removeStale(path string) error {
-	st, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// Listen makes a unix socket, in the place of one that nobody listens on, left by a process that was killed. Whatever else there is
+// stays.
+func Listen(path string) (*net.UnixListener, error) {
+	addr := &net.UnixAddr{Name: path, Net: "unix"}
+	if path == "" || len(path) > maxPath {
+		return nil, fmt.Errorf("%q: the path of a socket has 1 to %d bytes; choose another", path, maxPath)
 	}
-	if err != nil {
-		return fmt.Errorf("vhost-user socket: %w", err)
+	ln, err := net.ListenUnix("unix", addr)
+	if err == nil {
+		return ln, nil
 	}
-	if st.Mode()&os.ModeSocket == 0 {
-		return fmt.Errorf("vhost-user socket: %s exists and is no socket; remove it or name another", path)
+	if !errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("%w; the directory has to exist and be yours", err)
 	}
-	if c, err := net.Dial("unix", path); err == nil {
+	if st, serr := os.Lstat(path); serr != nil || st.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("%s exists and is no socket; remove it or name another", path)
+	}
+	c, err := net.DialUnix("unix", nil, addr)
+	if err == nil {
 		_ = c.Close()
-		return fmt.Errorf("vhost-user socket: %s is in use by another process; name another, or connect to it as a client", path)
 	}
-	return os.Remove(path)
+	if !errors.Is(err, unix.ECONNREFUSED) { // one that is too busy to answer, or of another kind, is somebody's, too
+		return nil, fmt.Errorf("%s is in use by another process; end that, or name another", path)
+	}
+	if err := os.Remove(path); err != nil {
+		return nil, fmt.Errorf("a socket that nobody listens on any more: %w", err)
+	}
+	return net.ListenUnix("unix", addr)
 }
 
 // Run serves one front end after another until ctx ends, which is no error, or there have been Config.Sessions. The world must be
-// stepped by somebody.
+// stepped by somebody. When it returns nobody is let in any more.
 func (b *Backend) Run(ctx context.Context) error {
+	if b.ln != nil {
+		defer b.ln.Close() // or those who came later would wait for nothing
+	}
 	for b.cfg.Sessions == 0 || b.sessions.Load() < uint64(b.cfg.Sessions) {
 		c, err := b.next(ctx)
 		if ctx.Err() != nil {
@@ -133,14 +149,22 @@ func (b *Backend) next(ctx context.Context) (*net.UnixConn, error) {
 	}
 	for {
 		c, err := (&net.Dialer{}).DialContext(ctx, "unix", b.cfg.Path)
-		if err == nil {
+		switch {
+		case err == nil:
 			return c.(*net.UnixConn), nil // of "unix" it is nothing else
+		case ctx.Err() == nil && !notYet(err):
+			return nil, fmt.Errorf("vhost-user socket: %w; it has to be a stream socket that you may write to", err)
 		}
 		b.log.Debug("vhost-user: no front end yet", "err", err)
 		if err := b.cfg.World.Clock().Sleep(ctx, dialEvery); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// notYet says whether waiting helps: nobody listens, or whoever does has not the time.
+func notYet(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN)
 }
 
 // serve is one session.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 
@@ -14,19 +15,19 @@ import (
 // eventLink is what the kernel calls an eventfd in /proc/self/fd.
 const eventLink = "anon_inode:[eventfd]"
 
-// openEvent makes a file of an eventfd that the front end has sent; on an error the descriptor is closed. What is no eventfd is
-// refused: a regular file would always be readable, a terminal would take what we write.
-func openEvent(fd int, what string) (*os.File, error) {
+// checkEvent looks at an eventfd that the front end has sent and makes it one that does not block; on an error the descriptor is
+// closed. What is no eventfd is refused: a regular file would always be readable, a terminal would take what we write.
+func checkEvent(fd int, what string) error {
 	if name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil || name != eventLink {
 		if err == nil {
 			err = fmt.Errorf("it is %q", name)
 		}
-		return nil, errors.Join(fmt.Errorf("%s descriptor: want an eventfd: %w", what, err), unix.Close(fd))
+		return errors.Join(fmt.Errorf("%s descriptor: want an eventfd: %w", what, err), unix.Close(fd))
 	}
 	if err := unix.SetNonblock(fd, true); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s descriptor: %w", what, err), unix.Close(fd))
+		return errors.Join(fmt.Errorf("%s descriptor: %w", what, err), unix.Close(fd))
 	}
-	return os.NewFile(uintptr(fd), what), nil
+	return nil
 }
 
 // kick waits for an eventfd of the front end in Go's poller.
@@ -37,10 +38,10 @@ type kick struct {
 
 // newKick calls f, from a goroutine of the kick's own, whenever the eventfd is written to, until stop.
 func newKick(fd int, f func()) (*kick, error) {
-	file, err := openEvent(fd, "kick")
-	if err != nil {
+	if err := checkEvent(fd, "kick"); err != nil {
 		return nil, err
 	}
+	file := os.NewFile(uintptr(fd), "kick")
 	conn, err := file.SyscallConn()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("kick descriptor: %w", err), file.Close())
@@ -54,12 +55,18 @@ func newKick(fd int, f func()) (*kick, error) {
 	return k, nil
 }
 
-// waitEvent returns when the eventfd has been written to; an error says that it is closed. The read never blocks, whatever the
-// front end makes of the flags of a descriptor that it shares.
+// takeEvent takes what there is off an eventfd, EAGAIN if there is nothing. It does not block, whatever the front end makes of the
+// flags of a descriptor that it shares.
+func takeEvent(fd int) error {
+	var count [8]byte
+	_, err := unix.Preadv2(fd, [][]byte{count[:]}, -1, unix.RWF_NOWAIT)
+	return err
+}
+
+// waitEvent returns when the eventfd has been written to; an error says that it is closed.
 func waitEvent(conn syscall.RawConn) (err error) {
-	var b [8]byte
 	rerr := conn.Read(func(fd uintptr) bool {
-		_, err = unix.Preadv2(int(fd), [][]byte{b[:]}, -1, unix.RWF_NOWAIT)
+		err = takeEvent(int(fd))
 		if errors.Is(err, unix.EINTR) {
 			err = unix.EAGAIN
 		}
@@ -75,36 +82,76 @@ func (k *kick) stop() {
 }
 
 // call tells the front end by its eventfd that there is something for it.
+//
+// The flags of the eventfd are the front end's as much as ours, which may let writes block, and its counter too, which may be full.
+// Both together stop whoever writes, and that must not be the world: so a goroutine does it. It is not in Go's poller, which would
+// wake for what we write ourselves.
 type call struct {
-	mu   sync.Mutex
-	file *os.File
-	fd   int // the file's, −1 once it is closed: its number may be somebody else's then
+	fd   int
+	wake chan struct{}
+	stop chan struct{}
+	done chan struct{}
 }
 
 func newCall(fd int) (*call, error) {
-	file, err := openEvent(fd, "call")
-	if err != nil {
+	if err := checkEvent(fd, "call"); err != nil {
 		return nil, err
 	}
-	return &call{fd: fd, file: file}, nil
+	c := &call{fd: fd, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	go c.run()
+	return c, nil
 }
 
 // one is what is written to an eventfd, in the byte order of the machine.
 var one = binary.NativeEndian.AppendUint64(nil, 1)
 
-// send adds one to the counter. A counter that is full has been rung already. It may be called after close, by who was told to
-// call it before.
-func (c *call) send() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.fd >= 0 {
-		_, _ = unix.Write(c.fd, one)
+func (c *call) run() {
+	defer close(c.done)
+	for {
+		select {
+		case <-c.wake:
+			c.write()
+		case <-c.stop:
+			select {
+			case <-c.wake: // the last word is not lost
+				c.write()
+			default:
+			}
+			return
+		}
 	}
 }
 
+// write adds one to the counter. A counter that is full has been rung already.
+func (c *call) write() { _, _ = unix.Write(c.fd, one) }
+
+// send has the front end told. It never waits; several that come at once may be one. It may be called after close, by who was told
+// to call it before.
+func (c *call) send() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close returns when nobody writes any more. Whoever the front end has made wait, with a counter that is full, goes on: the counter
+// is emptied, as often as it takes. It is called without the world's lock.
 func (c *call) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.fd = -1
-	_ = c.file.Close()
+	if c == nil {
+		return
+	}
+	close(c.stop)
+	for {
+		select {
+		case <-c.done:
+			_ = unix.Close(c.fd) // of a descriptor that is ours alone
+			return
+		default:
+		}
+		room := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLOUT}}
+		if n, err := unix.Poll(room, 0); n == 0 && err == nil {
+			_ = takeEvent(c.fd)
+		}
+		runtime.Gosched()
+	}
 }

@@ -2,6 +2,8 @@ package vhostuser
 
 import (
 	"encoding/binary"
+	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -65,19 +67,63 @@ func TestWhatIsNoEventDescriptorIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "call descriptor")
 }
 
-func TestACallIsCounted(t *testing.T) {
+func TestACallIsHeard(t *testing.T) {
 	mine := eventfd(t)
 	defer unix.Close(mine)
 	theirs, err := unix.Dup(mine)
 	require.NoError(t, err)
 	c, err := newCall(theirs)
 	require.NoError(t, err)
-	c.send()
-	c.send()
-	var b [8]byte
-	_, err = unix.Read(mine, b[:])
+	for range 3 {
+		c.send()
+		raised(t, mine)
+	}
+	c.close()
+	c.send() // too late: it is nobody's
+	require.ErrorIs(t, unix.Close(theirs), unix.EBADF)
+}
+
+func TestTheLastCallIsNotLost(t *testing.T) {
+	mine := eventfd(t)
+	defer unix.Close(mine)
+	for range 50 { // which of the two it hears of first is a matter of luck
+		theirs, err := unix.Dup(mine)
+		require.NoError(t, err)
+		c, err := newCall(theirs)
+		require.NoError(t, err)
+		c.send()
+		c.close()
+		require.NoError(t, takeEvent(mine))
+	}
+}
+
+// raised waits until an eventfd has been written to.
+func raised(t *testing.T, fd int) {
+	t.Helper()
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for n := 0; n == 0; {
+		var err error
+		if n, err = unix.Poll(p, -1); !errors.Is(err, unix.EINTR) {
+			require.NoError(t, err)
+		}
+	}
+	require.NoError(t, takeEvent(fd))
+}
+
+// TestACallThatBlocksStopsNobody is about a front end that fills the counter, and makes writes to it wait for room.
+func TestACallThatBlocksStopsNobody(t *testing.T) {
+	mine := eventfd(t)
+	defer unix.Close(mine)
+	theirs, err := unix.Dup(mine)
 	require.NoError(t, err)
-	require.EqualValues(t, 2, binary.NativeEndian.Uint64(b[:]))
+	c, err := newCall(theirs)
+	require.NoError(t, err)
+	require.NoError(t, unix.SetNonblock(mine, false))
+	_, err = unix.Write(mine, binary.NativeEndian.AppendUint64(nil, math.MaxUint64-1))
+	require.NoError(t, err)
+	for range 3 {
+		c.send()
+	}
 	c.close()
 	require.ErrorIs(t, unix.Close(theirs), unix.EBADF)
 }

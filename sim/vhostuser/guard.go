@@ -16,7 +16,7 @@ func guard(m *Memory, f func() error) (err error) {
 			return
 		}
 		if fault, ok := r.(interface{ Addr() uintptr }); ok && m.contains(fault.Addr()) {
-			err = fmt.Errorf("the front end has taken away memory that it had shared (fault at %#x): its file was made shorter", fault.Addr())
+			err = fmt.Errorf("the front end has taken away memory that it had shared (fault at %#x): its file was made shorter, or has no page left to give", fault.Addr())
 			return
 		}
 		panic(r) // impossible: nothing else that f touches can fault

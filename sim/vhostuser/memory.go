@@ -164,14 +164,15 @@ func (m *Memory) check(r vhost.Region) error {
 func overlap(a, n, b, k uint64) bool { return a < b+k && b < a+n }
 
 // mapRegion maps what r says of the file. The file has to be as long now; one that is cut later makes accesses fault, which a
-// Session turns into its end (see guard).
+// session turns into its end (see guard). It has to be one of memory: of others the front end may be the file system, and let an
+// access wait for ever.
 func mapRegion(r vhost.Region, fd int) (*mapping, error) {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err != nil { // which there are of such files only
+		return nil, fmt.Errorf("%s: its file is not in memory: %w; share a memfd, or a file of a tmpfs or hugetlbfs", describe(r), err)
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, fmt.Errorf("%s: its file: %w", describe(r), err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, fmt.Errorf("%s: its descriptor is of mode %#o: want a memfd or a file", describe(r), st.Mode)
 	}
 	if st.Size < 0 || r.Offset+r.Size > uint64(st.Size) {
 		return nil, fmt.Errorf("%s: its file has %#x bytes", describe(r), st.Size)

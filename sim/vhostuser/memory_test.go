@@ -2,9 +2,9 @@ package vhostuser
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,10 +70,12 @@ func TestHostileTablesAreRefused(t *testing.T) {
 	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
 	defer unix.Close(pipe[0])
 	defer unix.Close(pipe[1])
-	readOnly, err := os.OpenFile(filepath.Join(t.TempDir(), "ro"), os.O_RDONLY|os.O_CREATE, 0o600)
+	readOnly, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
 	require.NoError(t, err)
 	defer readOnly.Close()
-	require.NoError(t, os.Truncate(readOnly.Name(), pageLen))
+	disk, err := os.Open("/proc/self/exe") // a file whose pages come from elsewhere, when they come
+	require.NoError(t, err)
+	defer disk.Close()
 	ok := vhost.Region{Addr: 0, Size: pageLen, UserAddr: 0}
 	for _, c := range []struct {
 		regions []vhost.Region
@@ -89,7 +91,8 @@ func TestHostileTablesAreRefused(t *testing.T) {
 		{[]vhost.Region{{Size: pageLen, Offset: 3*pageLen + 1}}, []int{fd}, "its file has"},
 		{[]vhost.Region{{Size: maxMapped + 1}}, []int{sparse}, "GiB"},
 		{[]vhost.Region{{Size: maxMapped}, {Addr: 1 << 50, UserAddr: 1 << 50, Size: pageLen}}, []int{sparse, fd}, "GiB"},
-		{[]vhost.Region{{Size: pageLen}}, []int{pipe[0]}, "of mode"},
+		{[]vhost.Region{{Size: pageLen}}, []int{pipe[0]}, "not in memory"},
+		{[]vhost.Region{{Size: pageLen}}, []int{int(disk.Fd())}, "share a memfd"},
 		{[]vhost.Region{{Size: pageLen}}, []int{-1}, "its file"},
 		{[]vhost.Region{{Size: pageLen}}, []int{int(readOnly.Fd())}, "permission denied"},
 		{[]vhost.Region{ok, {Addr: pageLen - 1, UserAddr: 1 << 20, Size: pageLen}}, []int{fd, fd}, "overlaps"},

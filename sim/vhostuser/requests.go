@@ -26,7 +26,7 @@ var handlers = map[vhost.Request]handler{
 	vhost.GetFeatures:         {do: (*session).getFeatures},
 	vhost.SetFeatures:         {do: (*session).setFeatures},
 	vhost.SetOwner:            {do: (*session).setOwner},
-	vhost.ResetOwner:          {do: (*session).resetDevice},
+	vhost.ResetOwner:          {do: (*session).resetOwner},
 	vhost.SetMemTable:         {do: (*session).setMemTable, fds: true},
 	vhost.SetVringNum:         {do: (*session).setVringNum},
 	vhost.SetVringAddr:        {do: (*session).setVringAddr},
@@ -83,7 +83,7 @@ func (s *session) setFeatures(m vhost.Message, _ *descriptors) ([]byte, error) {
 		if not := f &^ s.offered; not != 0 {
 			return fmt.Errorf("features that were not offered: %v", not)
 		}
-		if f == s.acked {
+		if s.agreed && f == s.acked {
 			return nil // QEMU says them again at each start
 		}
 		for _, r := range s.rings {
@@ -91,11 +91,12 @@ func (s *session) setFeatures(m vhost.Message, _ *descriptors) ([]byte, error) {
 				return fmt.Errorf("features %v, of which %v are new, while queue %d runs", f, f^s.acked, r.index)
 			}
 		}
+		s.agreed = false
 		// Several pairs need a control queue, which is not there; they are enabled one by one.
 		if err := s.negotiate(f &^ vhost.FeatureProtocolFeatures &^ spec.FeatureMQ); err != nil {
 			return err
 		}
-		s.acked = f
+		s.acked, s.agreed = f, true
 		return nil
 	})
 }
@@ -249,8 +250,8 @@ func (s *session) getVringBase(m vhost.Message, _ *descriptors) ([]byte, error) 
 	}
 	r.stopKick()
 	s.world.Lock()
-	defer s.world.Unlock()
 	s.dev.OnCall(r.index, nil)
+	s.world.Unlock()
 	r.closeCall()
 	return vhost.VringState{Index: uint32(r.index), Num: r.base}.Append(nil), nil
 }
@@ -308,14 +309,16 @@ func (s *session) setVringCall(m vhost.Message, fds *descriptors) ([]byte, error
 			return nil, err
 		}
 	}
-	return nil, s.locked(func() error {
-		r.closeCall()
-		r.call = c
+	old := r.call
+	r.call = c
+	err = s.locked(func() error {
 		if r.running {
 			s.dev.OnCall(r.index, r.ring())
 		}
 		return nil
 	})
+	old.close()
+	return nil, err
 }
 
 // setVringErr takes a descriptor that nobody here writes to: an error ends the session, which the front end sees.
@@ -349,8 +352,7 @@ func (s *session) netSetMTU(m vhost.Message, _ *descriptors) ([]byte, error) {
 	if v < minMTU || v > maxMTU {
 		return nil, fmt.Errorf("MTU %d: want %d to %d", v, minMTU, maxMTU)
 	}
-	s.mtu = v // the device takes frames of any length
-	return nil, nil
+	return nil, nil // the device takes frames of any length
 }
 
 func (s *session) getConfig(m vhost.Message, _ *descriptors) ([]byte, error) {
@@ -382,6 +384,12 @@ func (s *session) setConfig(m vhost.Message, _ *descriptors) ([]byte, error) {
 	return nil, nil
 }
 
+// resetOwner is what front ends said before there was RESET_DEVICE, and begin anew after.
+func (s *session) resetOwner(m vhost.Message, fds *descriptors) ([]byte, error) {
+	s.owned = false
+	return s.resetDevice(m, fds)
+}
+
 // resetDevice takes all rings away; the front end begins anew with SET_FEATURES.
 func (s *session) resetDevice(vhost.Message, *descriptors) ([]byte, error) {
 	err := s.locked(func() error { s.reset(); return nil })
@@ -398,7 +406,7 @@ func (s *session) reset() {
 		r.started, r.polled, r.enabled, r.placed, r.size, r.base = false, false, false, false, 0, 0
 	}
 	s.dev.SetStatus(0)
-	s.acked, s.statusByHand = 0, false
+	s.acked, s.agreed, s.statusByHand = 0, false, false
 }
 
 func (s *session) setStatus(m vhost.Message, _ *descriptors) ([]byte, error) {

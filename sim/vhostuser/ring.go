@@ -32,11 +32,10 @@ func (r *ring) stopKick() {
 	}
 }
 
+// closeCall is called without the world's lock, too.
 func (r *ring) closeCall() {
-	if r.call != nil {
-		r.call.close()
-		r.call = nil
-	}
+	r.call.close()
+	r.call = nil
 }
 
 // ring returns the ring that a message names.
@@ -132,14 +131,14 @@ func (r *ring) ring() func() {
 	return r.call.send
 }
 
-// halt takes a ring away from the device and keeps where it stood.
+// halt takes a ring away from the device and keeps where it stood. It no longer runs even if its memory turns out to be gone.
 func (s *session) halt(r *ring) {
 	if !r.running {
 		return
 	}
+	r.running = false
 	r.base = s.dev.QueueBase(r.index)
 	s.dev.EnableQueue(r.index, false)
-	r.running = false
 	s.pairs()
 }
 

@@ -56,11 +56,11 @@ type session struct {
 	offered      spec.Features // with bit 30
 	owned        bool
 	acked        spec.Features          // what SET_FEATURES said last; with bit 30
+	agreed       bool                   // the device has taken that
 	protocol     vhost.ProtocolFeatures // agreed on
 	statusByHand bool                   // the front end says the status itself (SET_STATUS)
-	mtu          uint64
-	polling      bool  // the device looks at its rings unasked
-	busy         int64 // when the latest kick was, ns
+	polling      bool                   // the device looks at its rings unasked
+	busy         int64                  // when the latest kick was, ns
 	rings        []*ring
 	messages     uint64
 }
@@ -185,12 +185,10 @@ func (s *session) close() {
 	_ = s.locked(func() error { s.dev.OnConfigChange(nil); s.dev.Poll(false); s.dev.SetStatus(0); return nil })
 	for _, r := range s.rings {
 		r.stopKick()
+		r.closeCall()
 	}
 	s.world.Lock()
 	defer s.world.Unlock()
-	for _, r := range s.rings {
-		r.closeCall()
-	}
 	if err := s.mem.clear(); err != nil {
 		s.log.Warn("vhost-user: end of a session", "err", err)
 	}

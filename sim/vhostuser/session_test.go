@@ -255,10 +255,7 @@ func TestAFrontEndSetsAQueueUpAndTakesItDown(t *testing.T) {
 		runtime.Gosched()
 	}
 	q.call()
-	var b [8]byte
-	n, err := unix.Read(call, b[:])
-	require.NoError(t, err)
-	require.Equal(t, 8, n)
+	raised(t, call)
 
 	r.world.Lock()
 	r.dev.queues[1].base = 99
@@ -383,6 +380,40 @@ func TestFeaturesMayChangeWhileNoQueueRuns(t *testing.T) {
 	require.False(t, r.tell(vhost.SetFeatures, features))
 	require.EqualValues(t, 11, r.number(vhost.GetStatus), "as far as it is without queues")
 	r.look(func(d *fakeDevice) { require.Equal(t, spec.FeatureVersion1|spec.FeatureMrgRxBuf, d.taken) })
+}
+
+// TestAFrontEndMayTakeNoFeaturesAtAll is a legacy one; and what was refused is not what was agreed on before.
+func TestAFrontEndMayTakeNoFeaturesAtAll(t *testing.T) {
+	ready := func(d *fakeDevice) {
+		require.EqualValues(t, spec.StatusAcknowledge|spec.StatusDriver|spec.StatusFeaturesOK, d.status)
+	}
+	r := newRig(t)
+	r.tell(vhost.SetFeatures, vhost.AppendU64(nil, 0))
+	r.look(ready)
+
+	r.agree(spec.FeatureVersion1)
+	r.look(func(d *fakeDevice) { d.refuse = errors.New("not those") })
+	mergeable := vhost.AppendU64(nil, uint64(spec.FeatureVersion1|spec.FeatureMrgRxBuf|vhost.FeatureProtocolFeatures))
+	require.True(t, r.tell(vhost.SetFeatures, mergeable))
+	r.look(func(d *fakeDevice) { d.refuse = nil })
+	require.False(t, r.tell(vhost.SetFeatures, vhost.AppendU64(nil, uint64(spec.FeatureVersion1|vhost.FeatureProtocolFeatures))))
+	r.look(func(d *fakeDevice) {
+		ready(d)
+		require.Equal(t, spec.FeatureVersion1, d.taken)
+	})
+}
+
+// TestAnOwnerMayBeginAnew is what front ends do that are older than RESET_DEVICE.
+func TestAnOwnerMayBeginAnew(t *testing.T) {
+	r := newRig(t)
+	for range 2 {
+		r.agree(spec.FeatureVersion1)
+		r.share(1 << 20)
+		r.queue(0)
+		require.False(t, r.tell(vhost.SetVringEnable, state(0, 1)))
+		require.False(t, r.tell(vhost.ResetOwner, nil))
+		require.False(t, r.q(0).on)
+	}
 }
 
 func TestAFrontEndThatGoesIsFollowedByAnother(t *testing.T) {
@@ -537,48 +568,4 @@ func TestARingThatIsPolled(t *testing.T) {
 		r.world.Step()
 	}
 	require.Equal(t, before+10, r.q(0).kicks)
-}
-
-// TestASocketIsTakenOverFromADeadProcessOnly is about the file that is left by one that was killed.
-func TestASocketIsTakenOverFromADeadProcessOnly(t *testing.T) {
-	r := newRig(t)
-	_, err := New(Config{Path: r.path, World: r.world, Device: r.dev, Memory: r.dev.mem})
-	require.ErrorContains(t, err, "in use by another process")
-	dir := t.TempDir()
-	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: dir + "/sock", Net: "unix"})
-	require.NoError(t, err)
-	dead.SetUnlinkOnClose(false)
-	require.NoError(t, dead.Close())
-	b, err := New(Config{Path: dir + "/sock", World: r.world, Device: r.dev, Memory: r.dev.mem})
-	require.NoError(t, err)
-	require.NoError(t, b.Close())
-	_, err = New(Config{Path: dir, World: r.world, Device: r.dev, Memory: r.dev.mem})
-	require.ErrorContains(t, err, "is no socket")
-	_, err = New(Config{Path: dir + "/nowhere/sock", World: r.world, Device: r.dev, Memory: r.dev.mem})
-	require.ErrorContains(t, err, "directory")
-}
-
-// TestABackEndThatConnectsWaitsForItsFrontEnd is the client mode.
-func TestABackEndThatConnectsWaitsForItsFrontEnd(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "sock")
-	world := sim.NewWorld(clock.NewVirtual(time.Unix(0, 0)))
-	mem := &Memory{}
-	b, err := New(Config{Path: path, Client: true, World: world, Device: &fakeDevice{}, Memory: mem})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- b.Run(ctx) }()
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	require.NoError(t, err)
-	defer ln.Close()
-	for range 2 {
-		c, err := ln.AcceptUnix()
-		require.NoError(t, err)
-		r := &rig{t: t, conn: vhost.NewConn(c)}
-		require.NotZero(t, r.number(vhost.GetFeatures))
-		require.NoError(t, r.conn.Close())
-	}
-	cancel()
-	require.NoError(t, <-done)
-	require.NoError(t, b.Close())
 }

@@ -7,8 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
+
+	"bare.wire/sim/vhostuser"
 )
 
 // maxRequest bounds a request, bytes.
@@ -26,30 +27,11 @@ type control struct {
 }
 
 func listen(path string, f func(line []byte) answer) (*control, error) {
-	if err := removeStale(path); err != nil {
-		return nil, err
-	}
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	ln, err := vhostuser.Listen(path)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	return &control{answer: f, ln: ln, conns: map[net.Conn]bool{}}, nil
-}
-
-// removeStale removes a socket that nobody listens on, left by a nicsim that was killed.
-func removeStale(path string) error {
-	st, err := os.Lstat(path)
-	if err != nil {
-		return nil // nothing there
-	}
-	if st.Mode()&os.ModeSocket == 0 {
-		return fmt.Errorf("control socket: %s exists and is no socket; remove it or name another", path)
-	}
-	if c, err := net.Dial("unix", path); err == nil {
-		_ = c.Close()
-		return fmt.Errorf("control socket: %s is in use by another process; name another", path)
-	}
-	return os.Remove(path)
 }
 
 func (c *control) serve() {

@@ -131,6 +131,9 @@ func (f *vhostFlags) check() (w wireFlag, cfg virtionet.Config, err error) {
 	if f.queues == 1 {
 		cfg.Features &^= spec.FeatureMQ
 	}
+	if cfg.Features == 0 { // which would stand for all of them
+		return w, cfg, usage("--features %s: nothing is left to offer", f.features)
+	}
 	if cfg.Faults, err = virtionet.FaultByName(f.fault); err != nil {
 		return w, cfg, usage("--fault: %w", err)
 	}
