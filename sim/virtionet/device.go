@@ -259,11 +259,15 @@ func (d *Device) run() int64 {
 	}
 	next := sim.Never
 	if d.live() {
-		next = min(d.runQueues(), d.runReceive())
+		next = d.runQueues()
+	}
+	if d.live() { // still: a ring may have turned out to be broken
+		next = min(next, d.runReceive())
 		if d.polling {
 			next = min(next, d.now+pollEvery)
 		}
-	} else {
+	}
+	if !d.live() {
 		next = d.discard()
 	}
 	if at := d.cfg.Faults.RemoveAt; at > 0 && !d.gone {

@@ -389,3 +389,22 @@ func TestINTxIsALevel(t *testing.T) {
 		t.Errorf("%d interrupts once they are enabled", c.fired[0])
 	}
 }
+
+func TestNothingIsReceivedOnceARingIsBroken(t *testing.T) {
+	n := &scripted{}
+	r := newScripted(t, n, nil)
+	r.a.start(0, 8)
+	r.a.fill(0, 4, 512)
+	le.PutUint16(r.a.ring[1].a[2:], 9) // further ahead than the ring is long
+	r.a.kick(1)
+	n.list = []link.Frame{{At: 0, Data: frameTo(macA, 64, 1)}, {At: 20000, Data: frameTo(macA, 64, 2)}}
+	r.clk.Advance(10 * time.Microsecond)
+	r.w.Step()
+	if c := r.a.d.Counts(); c.NeedsReset != 1 || c.RxFrames != 0 || c.RxUnready != 1 {
+		t.Errorf("%+v", c)
+	}
+	r.run(20 * time.Microsecond)
+	if c := r.a.d.Counts(); c.RxUnready != 2 {
+		t.Errorf("what comes later is left: %+v", c)
+	}
+}

@@ -318,15 +318,19 @@ func TestThreadedModeUnderRace(t *testing.T) {
 		a.start(f, 64)
 		b.start(f, 64)
 		b.fill(0, 64, 512)
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // so that a frame that is lost is a failure, not a hang
 		var world, drivers sync.WaitGroup
 		world.Go(func() { _ = w.Run(ctx) })
 		const frames = 1000
 		inFlight := make(chan struct{}, 40)
 		drivers.Go(func() {
 			for i := range frames {
-				inFlight <- struct{}{}
-				for len(a.ring[1].free) == 0 {
+				select {
+				case inFlight <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
+				for len(a.ring[1].free) == 0 && ctx.Err() == nil {
 					a.sent(1)
 				}
 				a.send(1, Header{}, frameTo(macB, 60+i%100, i), 1)
@@ -336,7 +340,10 @@ func TestThreadedModeUnderRace(t *testing.T) {
 			for got := 0; got < frames; {
 				_, raw, ok := b.recv(0)
 				if !ok {
-					_ = clk.Sleep(ctx, time.Microsecond)
+					if clk.Sleep(ctx, time.Microsecond) != nil {
+						t.Errorf("%d frames of %d arrived", got, frames)
+						return
+					}
 					continue
 				}
 				if !bytes.Equal(raw[12:], frameTo(macB, 60+got%100, got)) {
