@@ -42,7 +42,7 @@ func newBackEnd(t *testing.T, path string, client bool, pairs int, src *source) 
 	mem := &vhostuser.Memory{}
 	var err error
 	b.dev, err = virtionet.New(virtionet.Config{
-		Name: "device", Memory: mem, World: b.world, Net: src, MAC: target, Pairs: pairs, Size: 1024,
+		Name: "device", Memory: mem, World: b.world, Net: src, MAC: target, Pairs: pairs, Size: 1024, Hold: src.swallow,
 		Timing: virtionet.Timing{Fetch: -1, Used: -1},
 	})
 	require.NoError(t, err)
@@ -69,10 +69,10 @@ func (b *backEnd) with(f func(*source)) {
 	f(b.source)
 }
 
-// go on lets the source send.
+// run lets the source send.
 func (b *backEnd) run(total int) {
 	b.with(func(s *source) {
-		s.total, s.sent, s.back, s.credit, s.seen, s.bad = total, 0, 0, 0, nil, nil
+		s.total, s.sent, s.back, s.seen, s.bad = total, 0, 0, nil, nil
 		if s.arrival != nil {
 			s.arrival(b.world.Clock().Nanos())
 		}
@@ -84,24 +84,19 @@ func (b *backEnd) await(what string, ok func(*source) bool) {
 	b.t.Helper()
 	clk := b.world.Clock()
 	for end := clk.Nanos() + int64(patience); ; {
-		done, now := false, source{}
-		b.with(func(s *source) { done, now = ok(s), *s })
+		var done bool
+		var sent, back int
+		var bad []string
+		b.with(func(s *source) { done, sent, back, bad = ok(s), s.sent, s.back, s.bad })
 		if done {
 			return
 		}
-		if len(now.bad) > 0 || clk.Nanos() > end {
+		if len(bad) > 0 || clk.Nanos() > end {
 			b.t.Fatalf("waited for %s: %d sent, %d back; %v; device %+v; back end %+v %v; misuse %v",
-				what, now.sent, now.back, now.bad, b.dev.Counts(), b.back.Counts(), b.back.LastError(), b.dev.Misuse())
+				what, sent, back, bad, b.dev.Counts(), b.back.Counts(), b.back.LastError(), b.dev.Misuse())
 		}
 		_ = clk.Sleep(context.Background(), time.Millisecond)
 	}
-}
-
-// received is how many frames the front end has been given. It takes no lock: await has it.
-func (b *backEnd) received() (n uint64) {
-	b.world.Unlock()
-	defer b.world.Lock()
-	return b.dev.Counts().RxFrames
 }
 
 // fetched asks testpmd for its counts, which takes a while: the world goes on meanwhile.

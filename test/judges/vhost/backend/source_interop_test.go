@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"math"
 
 	"bare.wire/sim/virtionet"
 	"bare.wire/test/judges/internal/frames"
@@ -26,21 +25,21 @@ var (
 type source struct {
 	total   int                            // frames to send
 	window  int                            // that may be under way
-	length  func(number int) int           // of a frame, bytes without FCS
+	length  func(number int) int           // of a frame, bytes without FCS, at most 2048
 	flows   int                            // UDP ports in use, so that all queues are
 	swapped bool                           // testpmd exchanges the addresses
 	offload spec.Features                  // what there is
 	judge   func(virtionet.Header, []byte) // looks at what comes back in place of check
 	tcp     bool                           // frames are TCP segments, not datagrams
-	swallow bool                           // frames do not come back: credit gives how many may be sent
+	swallow bool                           // frames do not come back: they are sent as fast as the device takes them
 
-	sent, back, credit int
-	seen               []uint64
-	bad                []string
-	up                 bool
-	buf                []byte
-	arrival            func(int64)
-	change             func(bool)
+	sent, back int
+	seen       []uint64
+	bad        []string
+	up         bool
+	buf, want  [2048]byte
+	arrival    func(int64)
+	change     func(bool)
 }
 
 func (s *source) fault(format string, args ...any) {
@@ -79,32 +78,32 @@ func (s *source) put(b []byte, number int) {
 	s.pattern(b[headLen:], number)
 }
 
-// pattern is the frame's payload: as that of frames.PutPattern, from its number on.
+// noise is what payloads are pieces of: bytes of a linear congruential generator (Knuth's MMIX).
+var noise = func() []byte {
+	b, x := make([]byte, 1<<16+2048), uint64(1)
+	for i := range b {
+		x = x*6364136223846793005 + 1442695040888963407
+		b[i] = byte(x >> 56)
+	}
+	return b
+}()
+
+// pattern is the payload of a frame: its number, and noise from a place that follows from it, so that what belongs to another frame,
+// even in part, shows. A million frames cost a second so, which they did not when each byte was computed.
 func (s *source) pattern(b []byte, number int) {
 	binary.BigEndian.PutUint32(b, uint32(number))
-	k := uint32(number) * 0x9e3779b1
-	for i := 4; i < len(b); i++ {
-		b[i] = byte(k>>(8*(i&3))) + byte(i*7) + byte(i>>8)
-	}
+	copy(b[4:], noise[uint32(number)*0x9e3779b1>>16:])
 }
 
 func (s *source) Next() (int64, bool) {
-	under := s.sent - s.back
-	if s.swallow {
-		under = s.sent - s.credit
-	}
-	return 0, s.sent < s.total && under < s.window
+	return 0, s.sent < s.total && (s.swallow || s.sent-s.back < s.window)
 }
 
 func (s *source) Receive(int64) (virtionet.Header, []byte, bool) {
 	if _, ok := s.Next(); !ok {
 		return virtionet.Header{}, nil, false
 	}
-	n := s.length(s.sent)
-	if cap(s.buf) < n {
-		s.buf = make([]byte, n, math.MaxUint16)
-	}
-	f := s.buf[:n]
+	f := s.buf[:s.length(s.sent)]
 	s.put(f, s.sent)
 	s.sent++
 	return virtionet.Header{}, f, true
@@ -140,13 +139,7 @@ func (s *source) check(f []byte) {
 	}
 	s.seen[number/64] |= 1 << (number % 64)
 	s.back++
-	var room [2048]byte
-	want := room[:]
-	if n := s.length(number); n > len(want) {
-		want = make([]byte, n)
-	} else {
-		want = want[:n]
-	}
+	want := s.want[:s.length(number)]
 	s.put(want, number)
 	if s.swapped {
 		copy(want, station[:])
