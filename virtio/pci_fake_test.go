@@ -192,10 +192,11 @@ func (d *fakeDevice) WriteConfig(off, size int, v uint32) error {
 func (d *fakeDevice) Interrupts(n int, f func(int)) (int, error) {
 	d.handler = f
 	c := d.msixCap()
+	if c == nil {
+		return min(1, n), nil
+	}
 	if f == nil || d.msix == 0 {
-		if c != nil {
-			c[3] &^= 0x80
-		}
+		c[3] &^= 0x80
 		return min(1, n), nil
 	}
 	c[3] |= 0x80
@@ -203,10 +204,15 @@ func (d *fakeDevice) Interrupts(n int, f func(int)) (int, error) {
 }
 
 func (d *fakeDevice) msixCap() []byte {
-	for at := d.config[0x34]; at != 0; at = d.config[at+1] {
+	at := d.config[0x34] &^ 3
+	for range len(d.config) / 4 { // a list may have no end
+		if at == 0 {
+			break
+		}
 		if d.config[at] == pci.CapMSIX {
 			return d.config[at:]
 		}
+		at = d.config[at+1] &^ 3
 	}
 	return nil
 }
@@ -451,6 +457,10 @@ func (d *fakeDevice) legacy(at, size int, write *uint32) uint32 {
 			d.selected = int(*write)
 		}
 	case spec.LegacyQueueNotify:
+		if write == nil {
+			d.misuse("the legacy notification register is read")
+			return 0
+		}
 		d.rung = append(d.rung, fmt.Sprintf("%#x<%d:%#x", at, size, *write))
 	case spec.LegacyStatus:
 		return d.statusRegister(write)
