@@ -18,14 +18,20 @@ func (r *queueRig) marks() {
 	}
 }
 
-func TestBurstsDoNotAllocate(t *testing.T) {
+// allocs is how often f, which it calls runs+1 times, allocates. The sanitizer makes a view for each buffer, and is not asked.
+func allocs(runs int, f func()) float64 {
+	n := testing.AllocsPerRun(runs, f)
 	if mbuf.Checking {
-		return // the sanitizer makes a view for each buffer
+		return 0
 	}
+	return n
+}
+
+func TestBurstsDoNotAllocate(t *testing.T) {
 	kinds(t, func(t *testing.T, f spec.Features) {
 		r := newQueueRig(t, ringConfig{features: f, size: 64})
 		bufs := make([]*mbuf.Buf, 32)
-		n := testing.AllocsPerRun(200, func() {
+		n := allocs(200, func() {
 			r.marks()
 			r.rxDev.turn(len(bufs), 72)
 			got := 0
@@ -40,6 +46,34 @@ func TestBurstsDoNotAllocate(t *testing.T) {
 		})
 		if n != 0 {
 			t.Errorf("%v allocations in a burst", n)
+		}
+		r.works()
+		r.end()
+	})
+}
+
+// Frames that take another way do not allocate either.
+func TestFramesThatAreNotPlainDoNotAllocate(t *testing.T) {
+	kinds(t, func(t *testing.T, f spec.Features) {
+		r := newQueueRig(t, ringConfig{features: f | spec.FeatureCSum, size: 256, offloads: sendOffloads})
+		p, l3 := packetOf(false, false, 500)
+		for name, b := range map[string]func() *mbuf.Buf{
+			"segments": func() *mbuf.Buf { return r.packet(p, 100, 100) },
+			"to cut":   func() *mbuf.Buf { b := r.asking(p, l3, mbuf.TxTSO, 200); b.MSS = 100; return b },
+			"checksum": func() *mbuf.Buf { return r.asking(p, l3, mbuf.TxL4Sum, 200) },
+			"too long": func() *mbuf.Buf { return r.packet(testFrame(1, 1519)) },
+		} {
+			var frames [][]*mbuf.Buf
+			for range 11 {
+				frames = append(frames, []*mbuf.Buf{b()})
+			}
+			n := allocs(len(frames)-1, func() {
+				r.tx.Send(frames[0])
+				frames = frames[1:]
+			})
+			if n != 0 || len(frames) != 0 {
+				t.Errorf("%s: %v allocations for a frame", name, n)
+			}
 		}
 		r.works()
 		r.end()

@@ -111,8 +111,10 @@ func (q *txQueue) fillPlanned(pkts []*mbuf.Buf, p *txPlan) (n int, bytes uint64)
 func (q *txQueue) plan(p *txPlan, b *mbuf.Buf, length int) (reason nic.TxDropReason, ok bool) {
 	flags := b.TxFlags()
 	allowed := q.allowed
-	if flags&mbuf.TxTSO != 0 {
-		allowed |= mbuf.TxIPSum // is implied
+	if flags&mbuf.TxTSO != 0 { // which implies the others
+		if allowed |= mbuf.TxL4Sum; flags&mbuf.TxIPv6 == 0 {
+			allowed |= mbuf.TxIPSum
+		}
 	}
 	if flags&^allowed != 0 {
 		return nic.TxBadOffload, false

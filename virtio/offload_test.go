@@ -161,6 +161,7 @@ func TestSegmentationIsAskedFor(t *testing.T) {
 func TestOffloadsThatDoNotFitTogether(t *testing.T) {
 	r := newQueueRig(t, ringConfig{features: version1 | spec.FeatureCSum, offloads: sendOffloads, size: 256})
 	tcp, _ := packetOf(false, false, 500)
+	six, _ := packetOf(true, false, 500)
 	long, _ := packetOf(false, false, 66000)
 	bad := 0
 	for name, change := range map[string]func() *mbuf.Buf{
@@ -176,6 +177,7 @@ func TestOffloadsThatDoNotFitTogether(t *testing.T) {
 		"UDP to be cut":        func() *mbuf.Buf { return r.asking(tcp, 20, mbuf.TxTSO|mbuf.TxUDP) },
 		"longer than a packet": func() *mbuf.Buf { return r.asking(long, 20, mbuf.TxTSO) },
 		"nothing to cut":       func() *mbuf.Buf { return r.asking(tcp[:54], 20, mbuf.TxTSO) },
+		"IPv4 sum of IPv6":     func() *mbuf.Buf { return r.asking(six, 40, mbuf.TxTSO|mbuf.TxIPv6|mbuf.TxIPSum) },
 	} {
 		bad++
 		r.send(change())
@@ -193,6 +195,32 @@ func TestOffloadsThatDoNotFitTogether(t *testing.T) {
 	view.Free()
 	if n := r.tx.dropped[nic.TxBadOffload].Load(); n != uint64(bad)+1 {
 		t.Error("shared: taken for good")
+	}
+	r.end()
+}
+
+// What TxTSO implies may be asked for too (see nic), whatever else the port has been started with.
+func TestWhatSegmentationImpliesMayBeAskedFor(t *testing.T) {
+	r := newQueueRig(t, ringConfig{features: version1 | spec.FeatureCSum, offloads: nic.TxTSO})
+	for _, flags := range []mbuf.TxFlags{0, mbuf.TxL4Sum, mbuf.TxIPSum, mbuf.TxL4Sum | mbuf.TxIPSum} {
+		p, l3 := packetOf(false, false, 500)
+		r.send(r.asking(p, l3, mbuf.TxTSO|flags))
+		c, ok := r.txDev.pop()
+		if !ok {
+			t.Fatalf("not sent with %#x", flags)
+		}
+		r.txDev.use(c, 0)
+		p, l3 = packetOf(true, false, 500)
+		r.send(r.asking(p, l3, mbuf.TxTSO|mbuf.TxIPv6|flags&^mbuf.TxIPSum))
+		if c, ok = r.txDev.pop(); !ok {
+			t.Fatalf("IPv6: not sent with %#x", flags)
+		}
+		r.txDev.use(c, 0)
+	}
+	p, l3 := packetOf(false, false, 500)
+	r.send(r.asking(p, l3, mbuf.TxL4Sum)) // which is another thing
+	if _, ok := r.txDev.pop(); ok || r.tx.dropped[nic.TxBadOffload].Load() != 1 {
+		t.Error("a checksum that the port was not started with")
 	}
 	r.end()
 }

@@ -42,8 +42,7 @@ func (v *virtqueue) layPacked(mem *vtop.Arena) error {
 	if err != nil {
 		return err
 	}
-	// One descriptor more: see collectPacked.
-	base, bus, err := mem.Cut(l.Bytes+spec.DescSize, ringLine)
+	base, bus, err := mem.Cut(l.Bytes, ringLine)
 	if err != nil {
 		return err
 	}

@@ -304,13 +304,24 @@ func (r *queueRig) sent(want []byte, use bool) (hdr []byte, c devChain) {
 	return p[:r.env.header], c
 }
 
-// kinds are the rings that most tests run on.
+// ringKinds are the rings that most tests run on.
+var ringKinds = []spec.Features{
+	version1, version1 | spec.FeatureEventIdx, version1 | spec.FeatureRingPacked, version1 | spec.FeatureRingPacked | spec.FeatureEventIdx,
+	version1 | spec.FeatureMrgRxBuf, version1 | spec.FeatureMrgRxBuf | spec.FeatureRingPacked | spec.FeatureIndirectDesc,
+	version1 | spec.FeatureInOrder | spec.FeatureMrgRxBuf, version1 | spec.FeatureInOrder | spec.FeatureRingPacked,
+}
+
 func kinds(t *testing.T, f func(t *testing.T, features spec.Features)) {
-	for _, k := range []spec.Features{
-		version1, version1 | spec.FeatureEventIdx, version1 | spec.FeatureRingPacked, version1 | spec.FeatureRingPacked | spec.FeatureEventIdx,
-		version1 | spec.FeatureMrgRxBuf, version1 | spec.FeatureMrgRxBuf | spec.FeatureRingPacked | spec.FeatureIndirectDesc,
-		version1 | spec.FeatureInOrder | spec.FeatureMrgRxBuf, version1 | spec.FeatureInOrder | spec.FeatureRingPacked,
-	} {
+	for _, k := range ringKinds {
 		t.Run(fmt.Sprint(k), func(t *testing.T) { f(t, k) })
+	}
+}
+
+// mergeable is kinds, of those that have mergeable buffers.
+func mergeable(t *testing.T, f func(t *testing.T, features spec.Features)) {
+	for _, k := range ringKinds {
+		if k.Has(spec.FeatureMrgRxBuf) {
+			t.Run(fmt.Sprint(k), func(t *testing.T) { f(t, k) })
+		}
 	}
 }

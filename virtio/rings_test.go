@@ -309,6 +309,18 @@ func (r *queueRig) consistent() {
 		if rest != v.extra || heads+rest != v.out {
 			r.t.Fatalf("%s: %d buffers and %d further descriptors, noted are %d of %d", v.what, heads, rest, v.extra, v.out)
 		}
+		odd := uint32(0)
+		for at, is := range v.odd {
+			if !is {
+				continue
+			}
+			if odd++; (uint32(at)+v.size-v.clean)%v.size >= v.out {
+				r.t.Fatalf("%s: the frame at %d is marked, and the device does not have it", v.what, at)
+			}
+		}
+		if v == &r.tx.virtqueue && odd != r.tx.oddOut {
+			r.t.Fatalf("%s: %d frames are marked, noted are %d", v.what, odd, r.tx.oddOut)
+		}
 	}
 }
 

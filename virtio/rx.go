@@ -236,8 +236,8 @@ func (q *rxQueue) collectSplit(bufs []*mbuf.Buf, elems []usedElem) (n int, bytes
 	return n, bytes
 }
 
-// collectPacked is collectSplit for a packed ring: used descriptors lie in the ring itself. There is one descriptor of memory
-// behind it, so that the pointer stays inside.
+// collectPacked is collectSplit for a packed ring: used descriptors lie in the ring itself. Behind the last are the event
+// structures, so that the pointer stays inside.
 func (q *rxQueue) collectPacked(bufs []*mbuf.Buf) (n int, bytes uint64) {
 	order := q.order[q.clean:]
 	order = order[:len(bufs)]

@@ -12,10 +12,7 @@ import (
 
 // A frame of several buffers comes as one, with its bytes where they were written, whatever the Recv calls see of it.
 func TestFrameSpansMergedBuffers(t *testing.T) {
-	kinds(t, func(t *testing.T, f spec.Features) {
-		if f&spec.FeatureMrgRxBuf == 0 {
-			return
-		}
+	mergeable(t, func(t *testing.T, f spec.Features) {
 		r := newQueueRig(t, ringConfig{features: f, maxFrame: 9000})
 		want := testFrame(1, 9000)
 		used, lens := r.fill(append(r.header(0, 0, 1), want...))

@@ -46,8 +46,7 @@ func (v *virtqueue) laySplit(mem *vtop.Arena) error {
 	if err != nil {
 		return err
 	}
-	// One descriptor more: see collectSplit.
-	base, bus, err := mem.Cut(l.Bytes+spec.DescSize, align)
+	base, bus, err := mem.Cut(l.Bytes, align)
 	if err != nil {
 		return err
 	}
@@ -151,7 +150,7 @@ func (v *virtqueue) headSplit() (id, written uint32) {
 	return atomic.LoadUint32(&e.id), atomic.LoadUint32(&e.len)
 }
 
-// matches counts the first elements, up to n, that return what comes next in order, up to the end of the ring.
+// matchesSplit counts the first elements, up to n, that return what comes next in order, up to the end of the ring.
 func (v *virtqueue) matchesSplit(n uint32) (k uint32) {
 	at := uint32(v.split.usedIdx) & v.split.mask
 	n = min(n, v.size-at, v.size-v.clean)

@@ -120,7 +120,7 @@ func (q *txQueue) Send(pkts []*mbuf.Buf) int {
 	return sent
 }
 
-// fill makes plain frames available (see mbuf.Buf.Plain), one descriptor each, all with this header (see txHeader), up to the
+// fill makes plain frames available (see mbuf.Buf.Plain), one descriptor each, all with this header (see txPlan), up to the
 // first that is another or the end of the ring. It returns how many frames and bytes.
 func (q *txQueue) fill(pkts []*mbuf.Buf, lo uint64, hi uint32) (n int, bytes uint64) {
 	if !q.fast {
