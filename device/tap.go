@@ -91,11 +91,11 @@ func openTap(ctx context.Context, opt Options, s *Set, names []name) error {
 		s.closers = append(s.closers, runThread(world))
 	}
 	for i, n := range names {
-		port, err := openOneTap(ctx, opt, s, world, n.rest, configs[i])
+		port, uri, err := openOneTap(ctx, opt, s, world, n.rest, configs[i])
 		if err != nil {
 			return err
 		}
-		s.URIs = append(s.URIs, "tap:"+n.rest)
+		s.URIs = append(s.URIs, uri)
 		if configs[i].threaded {
 			s.Ports = append(s.Ports, port)
 		} else {
@@ -105,32 +105,33 @@ func openTap(ctx context.Context, opt Options, s *Set, names []name) error {
 	return nil
 }
 
-func openOneTap(ctx context.Context, opt Options, s *Set, world *sim.World, iface string, cfg tapConfig) (*virtio.Port, error) {
+// openOneTap also returns the URI, with the name that the kernel has given the interface ("tap%d").
+func openOneTap(ctx context.Context, opt Options, s *Set, world *sim.World, iface string, cfg tapConfig) (port *virtio.Port, name string, err error) {
 	kernel, err := tap.OpenNet(iface, world)
 	if err != nil {
-		return nil, &HostError{err}
+		return nil, "", &HostError{err}
 	}
 	s.closers = append(s.closers, kernel.Close)
-	name := "tap:" + kernel.Name()
+	name = "tap:" + kernel.Name()
 	dev, err := virtionet.New(virtionet.Config{
 		Name: name, Memory: s.Space, World: world, Net: kernel, MAC: macOf(name), MTU: cfg.mtu, Pairs: cfg.queues, Size: 1024, Hold: true,
 		Timing: virtionet.Timing{Fetch: -1, Used: -1}, // it is fast enough as it is
 	})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	s.closers = append(s.closers, dev.Close)
 	t, err := virtio.NewModern(ctx, &tapFunction{virtionet.NewFunction(dev, virtionet.FunctionConfig{})}, virtio.TransportOptions{Clock: s.Clock, Logger: opt.Logger})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	port, err := virtio.Open(ctx, t, virtio.Options{
+	port, err = virtio.Open(ctx, t, virtio.Options{
 		Space: s.Space, Clock: s.Clock, Logger: opt.Logger, Node: -1, Software: true, Features: cfg.features,
 	})
 	if err != nil {
-		return nil, errors.Join(err, t.Close())
+		return nil, "", errors.Join(err, t.Close())
 	}
-	return port, nil
+	return port, name, nil
 }
 
 // tapFunction is the software device as a PCI function.

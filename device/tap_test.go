@@ -172,7 +172,7 @@ func TestTheKernelsStreamsThroughATAP(t *testing.T) {
 	}{
 		{"tap:pg0", 0, 1460, false, 1},
 		{"tap:pg1?mode=threaded", tapOffloads, 60000, true, 1},
-		{"tap:pg2?queues=4", tapOffloads &^ nic.TxTSO, 1460, true, 4},
+		{"tap:pg%d?queues=4", tapOffloads &^ nic.TxTSO, 1460, true, 4},
 		{"tap:pg3?features=-ring_packed,-mrg_rxbuf", tapOffloads, 30000, true, 1},
 		{"tap:pg4?features=-event_idx,-indirect_desc,-in_order", tapOffloads, 60000, true, 1},
 	} {
