@@ -138,7 +138,11 @@ func (s *Session) Wait(ctx context.Context, mark int, what string, end func(text
 			return text[:n], nil
 		}
 		if gone {
-			<-s.exited
+			select {
+			case <-s.exited:
+			case <-ctx.Done():
+				return text, fmt.Errorf("testpmd closed its terminal before it wrote %q, and did not end: %w; it wrote:\n%s", what, ctx.Err(), tail(text))
+			}
 			return text, fmt.Errorf("testpmd ended (%s) before it wrote %q; it wrote:\n%s", s.status(), what, tail(text))
 		}
 		select {

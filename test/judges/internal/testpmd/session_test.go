@@ -50,6 +50,11 @@ func standIn(how string) {
 			return
 		case "die":
 			os.Exit(2)
+		case "retire":
+			for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
+				_ = f.Close()
+			}
+			select {}
 		case "hang":
 			select {}
 		case "packets":
@@ -138,4 +143,15 @@ func TestAProgramThatHangsIsKilled(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	var exit *exec.ExitError
 	assert.True(t, errors.As(s.exit, &exit) && !exit.Exited(), "the program was not killed: %v", s.exit)
+}
+
+func TestAProgramThatClosesItsTerminalIsNotWaitedForForever(t *testing.T) {
+	s, err := start(t, "well")
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	_, err = s.Do(ctx, "retire")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "closed its terminal")
+	require.Error(t, s.Close(ctx))
 }
