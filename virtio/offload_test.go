@@ -92,6 +92,43 @@ func TestChecksumIsAskedFor(t *testing.T) {
 	})
 }
 
+// A frame of a burst that has to take another way keeps what it asks for, and so do those behind it.
+func TestEachFrameOfABurstHasItsOwnHeader(t *testing.T) {
+	for _, f := range []spec.Features{
+		version1, packedRing1, version1 | spec.FeatureHashReport, 0, spec.FeatureIndirectDesc, spec.FeatureAnyLayout | spec.FeatureMrgRxBuf,
+	} {
+		t.Run(fmt.Sprint(f), func(t *testing.T) {
+			r := newQueueRig(t, ringConfig{features: f | spec.FeatureCSum, legacy: f&version1 == 0, offloads: sendOffloads})
+			p, l3 := packetOf(false, false, 200)
+			want := spec.HdrNeedsCSum | uint64(14+l3)<<48
+			ask := func(cuts ...int) *mbuf.Buf { return r.asking(p, l3, mbuf.TxL4Sum, cuts...) }
+			tight := r.cache.Alloc()
+			if _, _, err := tight.Prepend(r.cache, tight.Headroom()-9); err != nil { // bytes that are left for the header
+				t.Fatal(err)
+			}
+			if err := tight.SetLen(len(p)); err != nil {
+				t.Fatal(err)
+			}
+			copy(tight.Bytes(), p)
+			tight.L2Len, tight.L3Len = 14, uint16(l3)
+			tight.SetTxFlags(mbuf.TxL4Sum)
+			burst := []*mbuf.Buf{r.packet(p), ask(), ask(), ask(), tight, ask(), ask(), ask(100), ask()}
+			if n := r.tx.Send(burst); n != len(burst) {
+				t.Fatal(n)
+			}
+			for i := range burst {
+				lo, field := said(first(r.sent(p, true)))
+				if plain := i == 0; plain && lo != 0 || !plain && (lo != want || field != tcpSumAt) {
+					t.Errorf("frame %d: header %#x, %d; want %#x", i, lo, field, want)
+				}
+			}
+			r.tx.Reclaim()
+			r.consistent()
+			r.end()
+		})
+	}
+}
+
 func first[A, B any](a A, _ B) A { return a }
 
 // sum16 is the Internet checksum of b: 0 over a header with its checksum in place.

@@ -114,11 +114,14 @@ const (
 
 // ringBytes is the memory that any queue of so many descriptors takes of an Arena, at most.
 func ringBytes(features spec.Features, legacy bool, size int) int {
-	ring := (spec.DescSize+8+2)*size + 4096
+	n := (spec.DescSize+8+2)*size + 4096 + hdrStride*size + slowBytes + 4*ringLine
 	if legacy {
-		ring += 2 * spec.LegacyAlign
+		n += 2 * spec.LegacyAlign
 	}
-	return ring + hdrStride*size + tableBytes*min(size, maxTables) + slowBytes + 4*ringLine
+	if features.Has(spec.FeatureIndirectDesc) {
+		n += tableBytes * min(size, maxTables)
+	}
+	return n
 }
 
 // init lays the ring out, all descriptors free.

@@ -250,3 +250,28 @@ func TestPoolThatRunsDry(t *testing.T) {
 		r.end()
 	})
 }
+
+// TestPoolThatHasHalfAChain: a chain of buffers is lent whole or not at all, and what there was of it is not lost.
+func TestPoolThatHasHalfAChain(t *testing.T) {
+	for _, f := range []spec.Features{version1, packedRing1, 0} {
+		t.Run(fmt.Sprint(f), func(t *testing.T) {
+			pool := mbuf.Config{Size: 1024, Buffers: 64, ReserveReceive: -1, ReserveControl: -1}
+			r := newQueueRig(t, ringConfig{features: f, legacy: f&version1 == 0, size: 128, maxFrame: 5000, pool: pool})
+			if r.rx.segs != 5 || r.rx.buffers() != 12 || r.rx.noBuf.Load() == 0 {
+				t.Fatalf("%d buffers of %d segments, pool dry %d times", r.rx.buffers(), r.rx.segs, r.rx.noBuf.Load())
+			}
+			for i := range 100 {
+				p := testFrame(i, 60+49*i)
+				if !r.deliver(0, 0, p) {
+					t.Fatalf("no buffer for frame %d", i)
+				}
+				r.cache.Free(r.recv(p))
+				r.cache.Flush()
+				r.rx.refill()
+			}
+			r.works()
+			r.consistent()
+			r.end() // finds every buffer
+		})
+	}
+}
