@@ -134,8 +134,8 @@ type Card struct {
 	flt       filters
 	rss       rssState
 	hot       hotRegs
-	misuse    misuses
-	dma       dmaLog
+	misuse    sim.Misuses[Kind]
+	dma       sim.DMALog[DMAKind]
 	watch     watcher
 }
 
@@ -169,7 +169,6 @@ func New(cfg Config) *Card {
 		c.mem, c.out = m.ForReads(), m.ForWrites()
 	}
 	c.rng = sim.NewRand(cfg.Seed)
-	c.misuse.init()
 	c.irq.init(c)
 	c.watch.init(cfg.Watch)
 	c.mod.init(cfg.NoModule)

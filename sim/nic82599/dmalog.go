@@ -1,6 +1,6 @@
 package nic82599
 
-import "slices"
+import "bare.wire/sim"
 
 // DMAKind says what an access to memory was for.
 type DMAKind uint8
@@ -20,49 +20,22 @@ func (k DMAKind) String() string {
 }
 
 // DMA is one access of the card to memory.
-type DMA struct {
-	Kind  DMAKind
-	Queue int
-	Bus   uint64
-	Len   int   // bytes
-	At    int64 // ns of the world's clock
-}
-
-// dmaLog keeps accesses, all of them or the last so many.
-type dmaLog struct {
-	on   bool
-	ring int // 0: all
-	list []DMA
-	next int
-}
+type DMA = sim.DMA[DMAKind]
 
 // EnableDMALog starts an empty log of the card's DMA; last bounds it to the latest entries, 0 keeps all.
 func (c *Card) EnableDMALog(last int) {
 	c.w.Lock()
 	defer c.w.Unlock()
-	c.dma = dmaLog{on: true, ring: last}
-	if last > 0 {
-		c.dma.list = make([]DMA, 0, last)
-	}
+	c.dma = sim.NewDMALog[DMAKind](last)
 }
 
 // DMALog returns the log, oldest first.
 func (c *Card) DMALog() []DMA {
 	c.w.Lock()
 	defer c.w.Unlock()
-	l := &c.dma
-	return append(slices.Clone(l.list[l.next:]), l.list[:l.next]...)
+	return c.dma.List()
 }
 
 func (c *Card) logDMA(k DMAKind, q int, bus uint64, n int, at int64) {
-	l := &c.dma
-	e := DMA{Kind: k, Queue: q, Bus: bus, Len: n, At: at}
-	if l.ring == 0 || len(l.list) < l.ring {
-		l.list = append(l.list, e)
-		return
-	}
-	l.list[l.next] = e
-	if l.next++; l.next == l.ring {
-		l.next = 0
-	}
+	c.dma.Add(DMA{Kind: k, Queue: q, Bus: bus, Len: n, At: at})
 }

@@ -2,6 +2,7 @@ package nic82599
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,14 +116,7 @@ var namedFaults = map[string]Faults{
 }
 
 // FaultNames returns the names that FaultByName knows, sorted; "mask:REG:BIT" is one more for each bit of each register.
-func FaultNames() []string {
-	names := make([]string, 0, len(namedFaults))
-	for name := range namedFaults {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func FaultNames() []string { return slices.Sorted(maps.Keys(namedFaults)) }
 
 // FaultByName returns the fault of that name, "" being none. "mask:REG:BIT" makes bit BIT of register REG (all of them, if
 // it is an array) keep what is written if it does not, and not if it does.

@@ -2,7 +2,8 @@ package nic82599
 
 import (
 	"fmt"
-	"slices"
+
+	"bare.wire/sim"
 )
 
 // Kind says what a driver did wrong.
@@ -119,65 +120,27 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
+// Explain implements sim.MisuseKind.
+func (k Kind) Explain() (section, text string) { return kinds[k].section, kinds[k].text }
+
 // Misuse is something a driver did that the datasheet forbids.
-type Misuse struct {
-	Kind    Kind
-	Queue   int    // -1 where it is no queue's
-	Section string // of the datasheet
-	Detail  string // the first time: register, value, descriptor
-	At      int64  // the first time, ns of the world's clock
-	Count   int    // how often
-}
+type Misuse = sim.Misuse[Kind]
 
-func (m Misuse) String() string {
-	s := m.Kind.String()
-	if m.Queue >= 0 {
-		s += fmt.Sprintf(" on queue %d", m.Queue)
-	}
-	s += ": " + kinds[m.Kind].text + " (" + m.Detail
-	if m.Section != "" {
-		s += "; " + m.Section
-	}
-	return fmt.Sprintf("%s; %d times, first at %d ns)", s, m.Count, m.At)
-}
-
-type misuseKey struct {
-	kind  Kind
-	queue int16
-}
-
-// misuses keeps one entry for each kind and queue.
-type misuses struct {
-	list  []Misuse
-	index map[misuseKey]int
-}
-
-func (m *misuses) init() { m.index = make(map[misuseKey]int) }
-
-// wrong records a misuse; q is -1 where it is no queue's.
+// wrong records a misuse; q is −1 where it is no queue's.
 func (c *Card) wrong(k Kind, q int, format string, args ...any) {
-	key := misuseKey{k, int16(q)}
-	if i, ok := c.misuse.index[key]; ok {
-		c.misuse.list[i].Count++
-		return
-	}
-	c.misuse.index[key] = len(c.misuse.list)
-	c.misuse.list = append(c.misuse.list, Misuse{
-		Kind: k, Queue: q, Section: kinds[k].section, Detail: fmt.Sprintf(format, args...), At: c.now, Count: 1,
-	})
+	c.misuse.Add(c.now, k, q, format, args...)
 }
 
 // Misuse returns what the driver has done wrong so far: one entry for each kind and queue, in order of first occurrence.
 func (c *Card) Misuse() []Misuse {
 	c.w.Lock()
 	defer c.w.Unlock()
-	return slices.Clone(c.misuse.list)
+	return c.misuse.List()
 }
 
 // ForgetMisuse empties the record.
 func (c *Card) ForgetMisuse() {
 	c.w.Lock()
 	defer c.w.Unlock()
-	c.misuse = misuses{}
-	c.misuse.init()
+	c.misuse = sim.Misuses[Kind]{}
 }

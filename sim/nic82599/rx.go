@@ -270,7 +270,7 @@ func (c *Card) fetchRx(q *rxQueue) {
 			return
 		}
 		k := len(b) / reg.DescSize
-		if c.dma.on {
+		if c.dma.On {
 			c.logDMA(FetchRx, q.id, q.base+uint64(q.fetch)*reg.DescSize, len(b), t)
 		}
 		slot := q.first + q.cached()
@@ -447,7 +447,7 @@ func (c *Card) fill(q *rxQueue, f []byte, w0, w1 uint64, t int64) {
 		if !c.put(q, d, f[:n]) {
 			return
 		}
-		if c.dma.on {
+		if c.dma.On {
 			c.logDMA(WriteData, q.id, addr, n, t)
 		}
 		f = f[n:]
@@ -561,7 +561,7 @@ func (c *Card) reportRxDesc(q *rxQueue, i int, t int64) bool {
 	}
 	store(b, d.w0)
 	store(b[8:], d.w1)
-	if c.dma.on {
+	if c.dma.On {
 		c.logDMA(ReportRx, q.id, q.base+uint64(at)*reg.DescSize, reg.DescSize, t)
 	}
 	return true

@@ -232,7 +232,7 @@ func (c *Card) fetchTx(q *txQueue) {
 			return
 		}
 		k := len(b) / reg.DescSize
-		if c.dma.on {
+		if c.dma.On {
 			c.logDMA(FetchTx, q.id, q.base+uint64(q.fetch)*reg.DescSize, len(b), t)
 		}
 		slot := q.first + q.cached()
@@ -423,7 +423,7 @@ func (c *Card) collect(q *txQueue, segs, length int, t int64) ([]byte, error) {
 	for i := range segs {
 		d := &q.cache[(q.first+i)%cacheLen]
 		n := int(d.w1 & reg.TXD_DTALEN)
-		if c.dma.on {
+		if c.dma.On {
 			c.logDMA(ReadData, q.id, d.addr, n, t)
 		}
 		if segs == 1 {
@@ -506,7 +506,7 @@ func (c *Card) reportDesc(q *txQueue, r txReport, t int64) {
 		return
 	}
 	store(b[8:], reg.TXD_DD|uint64(r.low))
-	if c.dma.on {
+	if c.dma.On {
 		c.logDMA(ReportTx, q.id, q.base+uint64(r.index)*reg.DescSize+12, 4, t)
 	}
 }
@@ -519,7 +519,7 @@ func (c *Card) reportHead(q *txQueue, t int64) {
 		return
 	}
 	atomic.StoreUint32(half(b), uint32(q.use))
-	if c.dma.on {
+	if c.dma.On {
 		c.logDMA(ReportTx, q.id, q.headBus, 4, t)
 	}
 }

@@ -130,7 +130,7 @@ func (q *queue) fetch(c *chain) bool {
 		q.breaks(BufferTwice, "%d is made available while the device has it", c.id)
 		return false
 	}
-	if q.d.dma.on {
+	if q.d.dma.On {
 		q.d.logDMA(FetchRing, q.i, q.desc.bus, c.descs*spec.DescSize)
 	}
 	return true
@@ -158,7 +158,7 @@ func (q *queue) gather(dst []byte, c *chain, off, n int) ([]byte, bool) {
 
 // readAt appends n bytes at bus to dst.
 func (q *queue) readAt(dst []byte, bus uint64, n int) ([]byte, bool) {
-	if q.d.dma.on {
+	if q.d.dma.On {
 		q.d.logDMA(ReadData, q.i, bus, n)
 	}
 	for n > 0 {
@@ -196,7 +196,7 @@ func (q *queue) scatter(c *chain, head, body []byte) (h, b []byte, ok bool) {
 
 // writable returns up to n bytes at bus that may be written; nil after a fault.
 func (q *queue) writable(bus uint64, n int) []byte {
-	if q.d.dma.on {
+	if q.d.dma.On {
 		q.d.logDMA(WriteData, q.i, bus, n)
 	}
 	b, err := q.d.out.Bytes(bus, n)

@@ -133,8 +133,8 @@ type Device struct {
 	steer      steering
 
 	count  Counts
-	misuse misuses
-	dma    dmaLog
+	misuse sim.Misuses[Kind]
+	dma    sim.DMALog[DMAKind]
 }
 
 var _ sim.Engine = (*Device)(nil)
@@ -195,7 +195,6 @@ func New(cfg Config) (*Device, error) {
 	}
 	d.cfg.Faults.prepare()
 	d.offer()
-	d.misuse.init()
 	n := 2 * cfg.Pairs
 	if d.offered&spec.FeatureCtrlVQ != 0 {
 		n++

@@ -3,6 +3,7 @@ package virtionet
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -86,14 +87,7 @@ var namedFaults = map[string]Faults{
 }
 
 // FaultNames returns the names that FaultByName knows, sorted.
-func FaultNames() []string {
-	names := make([]string, 0, len(namedFaults))
-	for name := range namedFaults {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func FaultNames() []string { return slices.Sorted(maps.Keys(namedFaults)) }
 
 // FaultByName returns the fault of that name, "" being none.
 func FaultByName(name string) (Faults, error) {

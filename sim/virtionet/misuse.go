@@ -2,7 +2,8 @@ package virtionet
 
 import (
 	"fmt"
-	"slices"
+
+	"bare.wire/sim"
 )
 
 // Kind says what a driver did wrong.
@@ -107,65 +108,27 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
+// Explain implements sim.MisuseKind.
+func (k Kind) Explain() (section, text string) { return kinds[k].section, kinds[k].text }
+
 // Misuse is something a driver did that the specification forbids.
-type Misuse struct {
-	Kind    Kind
-	Queue   int    // −1 where it is no queue's
-	Section string // of the specification
-	Detail  string // the first time
-	At      int64  // the first time, ns of the world's clock
-	Count   int    // how often
-}
-
-func (m Misuse) String() string {
-	s := m.Kind.String()
-	if m.Queue >= 0 {
-		s += fmt.Sprintf(" on queue %d", m.Queue)
-	}
-	s += ": " + kinds[m.Kind].text + " (" + m.Detail
-	if m.Section != "" {
-		s += "; " + m.Section
-	}
-	return fmt.Sprintf("%s; %d times, first at %d ns)", s, m.Count, m.At)
-}
-
-type misuseKey struct {
-	kind  Kind
-	queue int16
-}
-
-// misuses keeps one entry for each kind and queue.
-type misuses struct {
-	list  []Misuse
-	index map[misuseKey]int
-}
-
-func (m *misuses) init() { m.index = make(map[misuseKey]int) }
+type Misuse = sim.Misuse[Kind]
 
 // wrong records a misuse; q is −1 where it is no queue's.
 func (d *Device) wrong(k Kind, q int, format string, args ...any) {
-	key := misuseKey{k, int16(q)}
-	if i, ok := d.misuse.index[key]; ok {
-		d.misuse.list[i].Count++
-		return
-	}
-	d.misuse.index[key] = len(d.misuse.list)
-	d.misuse.list = append(d.misuse.list, Misuse{
-		Kind: k, Queue: q, Section: kinds[k].section, Detail: fmt.Sprintf(format, args...), At: d.now, Count: 1,
-	})
+	d.misuse.Add(d.now, k, q, format, args...)
 }
 
 // Misuse returns what the driver has done wrong so far: one entry for each kind and queue, in order of first occurrence.
 func (d *Device) Misuse() []Misuse {
 	d.w.Lock()
 	defer d.w.Unlock()
-	return slices.Clone(d.misuse.list)
+	return d.misuse.List()
 }
 
 // ForgetMisuse empties the record.
 func (d *Device) ForgetMisuse() {
 	d.w.Lock()
 	defer d.w.Unlock()
-	d.misuse = misuses{}
-	d.misuse.init()
+	d.misuse = sim.Misuses[Kind]{}
 }

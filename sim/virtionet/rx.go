@@ -251,7 +251,7 @@ func (q *queue) writeWhole(bus uint64, head, body []byte) bool {
 		return false
 	}
 	copy(b[copy(b, head):], body)
-	if q.d.dma.on {
+	if q.d.dma.On {
 		q.d.logDMA(WriteData, q.i, bus, n)
 	}
 	return true

@@ -87,7 +87,7 @@ func (q *queue) collect(c *chain) ([]byte, bool) {
 	if c.reads == 1 {
 		s := &c.segs[0]
 		if b, err := q.d.mem.Bytes(s.bus, s.n); err == nil && len(b) >= s.n {
-			if q.d.dma.on {
+			if q.d.dma.On {
 				q.d.logDMA(ReadData, q.i, s.bus, s.n)
 			}
 			return b[:s.n], true

@@ -41,7 +41,7 @@ func (q *queue) publish() {
 	if q.d.broken || len(list) == 0 {
 		return
 	}
-	if q.d.dma.on {
+	if q.d.dma.On {
 		q.d.logDMA(ReportUsed, q.i, q.device.bus, len(list))
 	}
 	fence() // what the driver wants is read only now
