@@ -90,15 +90,23 @@ type rig struct {
 	world *sim.World
 	path  string
 	conn  *vhost.Conn
-	ack   bool // answers are asked for
+	ack   bool   // answers are asked for
+	base  uint32 // of queues that are set up
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{t: t, path: filepath.Join(t.TempDir(), "sock"), world: sim.NewWorld(clock.NewVirtual(time.Unix(0, 0)))}
 	mem := &Memory{}
-	r.dev = &fakeDevice{features: spec.FeatureVersion1 | spec.FeatureMrgRxBuf | spec.FeatureMQ | spec.FeatureRingPacked, mem: mem}
+	dev := &fakeDevice{features: spec.FeatureVersion1 | spec.FeatureMrgRxBuf | spec.FeatureMQ | spec.FeatureRingPacked, mem: mem}
+	r := serve(t, sim.NewWorld(clock.NewVirtual(time.Unix(0, 0))), dev, mem)
+	r.dev = dev
+	return r
+}
+
+// serve has a device served, and connects to it.
+func serve(t *testing.T, world *sim.World, dev Device, mem *Memory) *rig {
+	r := &rig{t: t, path: filepath.Join(t.TempDir(), "sock"), world: world, base: 7}
 	var err error
-	r.back, err = New(Config{Path: r.path, World: r.world, Device: r.dev, Memory: mem})
+	r.back, err = New(Config{Path: r.path, World: r.world, Device: dev, Memory: mem})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -206,7 +214,7 @@ func state(i, n uint32) []byte { return vhost.VringState{Index: i, Num: n}.Appen
 func (r *rig) queue(i uint32) (kick, call int) {
 	r.t.Helper()
 	require.False(r.t, r.tell(vhost.SetVringNum, state(i, 16)))
-	require.False(r.t, r.tell(vhost.SetVringBase, state(i, 7)))
+	require.False(r.t, r.tell(vhost.SetVringBase, state(i, r.base)))
 	at := uint64(userBase) + uint64(i)*4096
 	require.False(r.t, r.tell(vhost.SetVringAddr, vhost.VringAddr{Index: i, Desc: at, Avail: at + 256, Used: at + 512}.Append(nil)))
 	kick, call = eventfd(r.t), eventfd(r.t)
