@@ -22,7 +22,7 @@ var oneWay = map[string]string{"split": ",packed_vq=0", "packed": ",packed_vq=1,
 func TestInteropTestpmdReceives(t *testing.T) {
 	for name, vdev := range oneWay {
 		t.Run(name, func(t *testing.T) {
-			total := perCell()
+			total := perCell
 			b := newBackEnd(t, filepath.Join(t.TempDir(), "sock"), false, 1, &source{length: small, swallow: true})
 			s := frontEnd(t, b.path, vdev, 1, "--forward-mode=rxonly")
 			do(t, s, "start")
@@ -43,7 +43,7 @@ func TestInteropTestpmdReceives(t *testing.T) {
 func TestInteropTestpmdSends(t *testing.T) {
 	for name, vdev := range oneWay {
 		t.Run(name, func(t *testing.T) {
-			total := perCell()
+			total := perCell
 			src := &source{}
 			src.judge = func(_ virtionet.Header, f []byte) {
 				src.back++
