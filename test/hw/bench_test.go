@@ -7,9 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"bare.wire/clock"
 	"bare.wire/device"
 	"bare.wire/mbuf"
 	"bare.wire/nic"
@@ -72,7 +69,8 @@ func openBench(t testing.TB) *nictest.Bench {
 		Close:  set.Close,
 	}
 	if realCard() {
-		b.Late, b.Clock = wakeTime, &napClock{Clock: set.Clock}
+		b.Late = wakeTime
+		return nictest.InRealTime(b)
 	}
 	return b
 }
@@ -91,22 +89,6 @@ func settle(t testing.TB, set *device.Set) {
 			return
 		}
 	}
-}
-
-// napClock sleeps short times without the timers of the runtime, which allocate.
-type napClock struct {
-	clock.Clock
-	nap unix.Timespec
-}
-
-// Sleep implements clock.Clock, for one goroutine.
-func (c *napClock) Sleep(ctx context.Context, d time.Duration) error {
-	if d > 100*time.Microsecond {
-		return c.Clock.Sleep(ctx, d)
-	}
-	c.nap = unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&c.nap, nil) // a signal makes it shorter
-	return ctx.Err()
 }
 
 // station is the port in loopback with a pool, for tests of its own.

@@ -2,9 +2,7 @@ package hw
 
 import (
 	"context"
-	"sync"
 
-	"bare.wire/mbuf"
 	"bare.wire/nic"
 )
 
@@ -27,8 +25,6 @@ type side struct {
 	is  int
 	on  bool // started, and not stopped
 	cfg nic.Config
-	mu  sync.Mutex // timers of nictest, which in real time have goroutines of their own, send beside the test
-	txs [64]*lockedTx
 }
 
 func newLoop(p nic.Port) *loop {
@@ -99,39 +95,4 @@ func (s *side) Stats() nic.Stats {
 		}
 	}
 	return out
-}
-
-// Tx returns a queue that the test and its timers may use.
-func (s *side) Tx(i int) nic.TxQueue {
-	q := s.Port.Tx(i)
-	if s.txs[i] == nil || s.txs[i].q != q { // a Start makes new ones
-		s.txs[i] = &lockedTx{q, &s.mu}
-	}
-	return s.txs[i]
-}
-
-type lockedTx struct {
-	q  nic.TxQueue
-	mu *sync.Mutex
-}
-
-// Send implements nic.TxQueue.
-func (q *lockedTx) Send(pkts []*mbuf.Buf) int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.q.Send(pkts)
-}
-
-// Reclaim implements nic.TxQueue.
-func (q *lockedTx) Reclaim() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.q.Reclaim()
-}
-
-// Arm implements nic.TxQueue.
-func (q *lockedTx) Arm(w *nic.Waiter) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.q.Arm(w)
 }
