@@ -139,6 +139,7 @@ func TestWrongVhostCommandLinesSayWhatWasMeant(t *testing.T) {
 		{[]string{"--sessions", "-1", "s"}, Usage, "want 0 or more"},
 		{[]string{"--mac", "01:00:00:00:00:00", "s"}, Usage, "a unicast address"},
 		{[]string{"--features", "speed", "s"}, Usage, "known are csum"},
+		{[]string{"--features", "mq,-version_1", "s"}, Usage, "nothing is left to offer"},
 		{[]string{"--fault", "speed", "s"}, Usage, "used-id"},
 		{[]string{"--summary", "xml", "s"}, Usage, "text, json or none"},
 		{[]string{"--wire", "pair", "s"}, Usage, "want none, echo, tap:NAME, pcap:FILE or vhost-user:SOCKET"},
