@@ -104,7 +104,7 @@ func (p *Port) address(f spec.Features, device [6]byte) (mac [6]byte, err error)
 }
 
 // offloads are those that the features make possible.
-func offloads(f spec.Features, rss bool) nic.Offload {
+func offloads(f spec.Features) nic.Offload {
 	o := nic.RxScatter | nic.TxMultiSegment
 	for _, r := range []struct {
 		f spec.Features
@@ -114,13 +114,11 @@ func offloads(f spec.Features, rss bool) nic.Offload {
 		{spec.FeatureHostTSO4 | spec.FeatureHostTSO6, nic.TxTSO},
 		{spec.FeatureGuestCSum, nic.RxL4Checksum},
 		{spec.FeatureGuestTSO4 | spec.FeatureGuestTSO6, nic.RxGSO},
+		{spec.FeatureHashReport, nic.RxRSSHash},
 	} {
 		if f.Has(r.f) {
 			o |= r.o
 		}
-	}
-	if rss && f.Has(spec.FeatureHashReport) {
-		o |= nic.RxRSSHash
 	}
 	return o
 }

@@ -29,6 +29,23 @@ type command struct {
 
 func (c command) String() string { return fmt.Sprintf("control command %d.%d", c.class, c.cmd) }
 
+// feature is what gives a device the command.
+func (c command) feature() spec.Features {
+	switch {
+	case c.class == spec.CtrlMAC && c.cmd == spec.CtrlMACAddrSet:
+		return spec.FeatureCtrlMACAddr
+	case c.class == spec.CtrlVLAN:
+		return spec.FeatureCtrlVLAN
+	case c.class == spec.CtrlAnnounce:
+		return spec.FeatureGuestAnnounce
+	case c.class == spec.CtrlMQ:
+		return spec.FeatureMQ | spec.FeatureRSS | spec.FeatureHashReport
+	case c.class == spec.CtrlGuestOffloads:
+		return spec.FeatureCtrlGuestOffloads
+	}
+	return spec.FeatureCtrlRx
+}
+
 // size is what a command takes of the memory for commands. Each begins at a multiple of 8.
 func (c command) size() int { return (commandHead + len(c.data) + commandAck + 7) &^ 7 }
 
@@ -53,6 +70,9 @@ type control struct{ q *slowQueue }
 // with an error that is errRefused. A device that does not answer keeps the memory of the commands: the port is gone then.
 func (p *Port) commands(ctx context.Context, cmds []command) error {
 	for len(cmds) > 0 {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("%s: %v: %w", p.info.Name, cmds[0], context.Cause(ctx))
+		}
 		n, err := p.batch(ctx, cmds)
 		if err != nil {
 			return err
@@ -88,7 +108,7 @@ func (p *Port) batch(ctx context.Context, cmds []command) (n int, err error) {
 	}
 	for i, ack := range acks {
 		if v := ack[0]; v != spec.CtrlOK {
-			return 0, fmt.Errorf("%s: %v: answer %d: %w", p.info.Name, cmds[i], v, errRefused)
+			return 0, fmt.Errorf("%s: %v: answer %d: %w; features=-%v does without", p.info.Name, cmds[i], v, errRefused, p.Negotiated()&cmds[i].feature())
 		}
 	}
 	return n, nil

@@ -26,6 +26,7 @@ type filterState struct {
 	device struct {
 		known                                 bool // of the modes
 		promiscuous, allMulticast, allUnicast bool
+		uni, multi                            bool // the table has no room for all of a kind
 		vlans                                 [vlanCount]bool
 	}
 	overflows uint64 // times that exact filters gave way to letting everything in
@@ -49,19 +50,22 @@ func (p *Port) initFilters(ctx context.Context) error {
 	return p.writeVLANs(ctx)
 }
 
-// writeAddresses writes the table of addresses and the modes (§5.1.6.5.1, §5.1.6.5.2). Where the table does not fit, the modes let
-// everything in. They are opened before the table changes, and closed after.
+// writeAddresses writes the table of addresses and the modes (§5.1.6.5.1, §5.1.6.5.2). Where addresses of a kind do not fit, the
+// modes let all of that kind in. They are opened before the table changes, and closed after.
 func (p *Port) writeAddresses(ctx context.Context) error {
 	f := &p.filters
 	uni, multi := len(f.unicast) > tableMost, len(f.multicast) > tableMost
-	if !uni && !multi || !f.device.known {
-		err := p.command(ctx, f.tableCommand(uni, multi))
-		if errors.Is(err, errRefused) {
-			p.log.Warn("the table of addresses is refused", "err", err)
-			uni, multi = true, true
-		} else if err != nil {
+	if d := &f.device; d.known {
+		if err := p.letIn(ctx, uni || d.uni, multi || d.multi); err != nil {
 			return err
 		}
+	}
+	switch err := p.command(ctx, f.tableCommand(uni, multi)); {
+	case errors.Is(err, errRefused):
+		p.log.Warn("the table of addresses is refused", "err", err)
+		uni, multi = true, true
+	case err != nil:
+		return err
 	}
 	if open := uni || multi; open != f.open {
 		if f.open = open; open {
@@ -69,6 +73,13 @@ func (p *Port) writeAddresses(ctx context.Context) error {
 			p.log.Warn("more addresses than the device can tell apart: all are let in", "unicast", len(f.unicast), "multicast", len(f.multicast))
 		}
 	}
+	return p.letIn(ctx, uni, multi)
+}
+
+// letIn sets the modes: those that are asked for, and whether all unicast and all multicast frames come in for want of room.
+func (p *Port) letIn(ctx context.Context, uni, multi bool) error {
+	f := &p.filters
+	f.device.uni, f.device.multi = uni, multi
 	if p.Negotiated().Has(spec.FeatureCtrlRxExtra) {
 		return p.writeModes(ctx, f.promiscuous, f.allMulticast || multi, uni)
 	}

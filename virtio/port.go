@@ -95,6 +95,7 @@ func (p *Port) open(ctx context.Context) (err error) {
 	if p.device, err = p.readDeviceConfig(p.usableFeatures); err != nil {
 		return err
 	}
+	p.dropUseless()
 	if p.device.pairs > 1 {
 		// A device may have the queues of further pairs only once it knows that they are wanted: QEMU's does.
 		if err := p.t.SetFeatures(p.usableFeatures); err != nil {
@@ -105,6 +106,20 @@ func (p *Port) open(ctx context.Context) (err error) {
 		return err
 	}
 	return p.t.Reset(ctx)
+}
+
+// dropUseless leaves out what the device's own limits make useless: hashes of other keys than package nic's, and tables that
+// are too short for it. Further pairs are of no use where neither command for them is left.
+func (p *Port) dropUseless() {
+	if !p.device.canHash() {
+		p.usableFeatures &^= spec.FeatureHashReport
+	}
+	if !p.device.canSpread() {
+		p.usableFeatures &^= spec.FeatureRSS
+	}
+	if p.usableFeatures&(spec.FeatureMQ|spec.FeatureRSS) == 0 {
+		p.device.pairs = 1
+	}
 }
 
 // letGo leaves a device that Open could not use as it is for whoever has it next.
@@ -136,9 +151,9 @@ func (p *Port) inform() error {
 		RxQueues: p.device.pairs, TxQueues: p.device.pairs,
 		MinDesc: least, MaxDesc: most, DescAlign: 1,
 		MaxFrame: maxFrame, MaxSegs: min(maxSegs, least-1), // and a header
-		Offloads: offloads(f, p.device.canHash()), Software: p.opt.Software,
+		Offloads: offloads(f), Software: p.opt.Software,
 	}
-	if f.Has(spec.FeatureRSS) && p.device.canSpread() {
+	if f.Has(spec.FeatureRSS) {
 		p.info.RSSQueues = min(p.device.pairs, 1<<8) // nic.RSSConfig.Table
 	}
 	if p.info.Offloads&nic.TxTSO != 0 {

@@ -108,21 +108,10 @@ func (p *Port) makeQueues(context.Context) error {
 		name: p.info.Name, space: p.opt.Space, features: f, legacy: legacy, header: spec.HeaderSize(f), maxFrame: p.cfg.MaxFrame,
 		offloads: p.cfg.Offloads, fail: p.fail,
 	}
-	made := &queues{}
-	p.queues.Store(made)
-	for i, q := range rx {
-		queue, err := newRxQueue(env, q.virtqueue, i, q.size, p.arena, p.cfg.RxPools[i%len(p.cfg.RxPools)])
-		if err != nil {
-			return err
-		}
-		made.rx = append(made.rx, queue)
-	}
-	for i, q := range tx {
-		queue, err := newTxQueue(env, q.virtqueue, i, q.size, p.arena, p.cfg.Pool)
-		if err != nil {
-			return err
-		}
-		made.tx = append(made.tx, queue)
+	made, err := p.lay(env, rx, tx)
+	p.queues.Store(made) // not before: fail may look at them at any time
+	if err != nil {
+		return err
 	}
 	p.rx = p.shown(made.rx)
 	if p.control = nil; ctrl != nil {
@@ -133,6 +122,26 @@ func (p *Port) makeQueues(context.Context) error {
 		p.control = &control{q}
 	}
 	return nil
+}
+
+// lay makes the queues of a plan. With an error it returns those that could be made.
+func (p *Port) lay(env *queueEnv, rx, tx []queuePlan) (*queues, error) {
+	made := &queues{}
+	for i, q := range rx {
+		queue, err := newRxQueue(env, q.virtqueue, i, q.size, p.arena, p.cfg.RxPools[i%len(p.cfg.RxPools)])
+		if err != nil {
+			return made, err
+		}
+		made.rx = append(made.rx, queue)
+	}
+	for i, q := range tx {
+		queue, err := newTxQueue(env, q.virtqueue, i, q.size, p.arena, p.cfg.Pool)
+		if err != nil {
+			return made, err
+		}
+		made.tx = append(made.tx, queue)
+	}
+	return made, nil
 }
 
 // shown are the receive queues as the user sees them. A device without RSS puts frames on any queue of the pairs that it has

@@ -1,0 +1,4 @@
+package virtio
+
+// Laid says that the queues of a Start can be seen by whoever finds out that the device is gone.
+func (p *Port) Laid() bool { return p.queues.Load() != nil }
