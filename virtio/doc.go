@@ -22,7 +22,7 @@
 //	control.go           commands, and how long they may take (§5.1.6.5); filter.go, link.go use them
 //	queue.go             a ring as the queues see it; split.go, packed.go: the two kinds (§2.7, §2.8)
 //	rx.go, tx.go         Recv and Send: the hot path; header.go, offload.go: what goes in front of a frame (§5.1.6)
-//	interrupt.go         what wakes a sleeper
+//	interrupt.go         what wakes a sleeper; served.go: what says that a device does not do its work
 //	stop.go, gone.go     how every buffer comes back, or is kept out of reach
 //	transport.go         what a transport is; modern.go, legacy.go, vhost.go: the three (§4.1; vhost-user)
 //

@@ -41,6 +41,7 @@ type Port struct {
 	queues  atomic.Pointer[queues] // those of the last Start
 	rx      []nic.RxQueue          // as the user sees them
 	control *control               // nil: there is no control queue
+	served  []servedWatch          // of each transmit queue
 	counts  totals
 	filters filterState
 	// announcing: a goroutine is about to acknowledge a wish for an announcement.
@@ -253,4 +254,5 @@ func (p *Port) Housekeep(time.Time) {
 		return
 	}
 	p.updateLink()
+	p.checkServed()
 }

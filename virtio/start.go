@@ -113,7 +113,7 @@ func (p *Port) makeQueues(context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.rx = p.shown(made.rx)
+	p.rx, p.served = p.shown(made.rx), make([]servedWatch, len(made.tx))
 	if p.control = nil; ctrl != nil {
 		q, err := newSlowQueue(env, ctrl.virtqueue, ctrl.size, p.arena)
 		if err != nil {

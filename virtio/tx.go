@@ -42,6 +42,7 @@ type txQueue struct {
 	packets, bytes       nic.Counter // frames
 	cutPackets, cutBytes nic.Counter // what TxTSO adds: segments beyond the first, and their headers
 	full                 nic.Counter
+	taken                nic.Counter // descriptors that have come back
 	dropped              [nic.TxDropReasons]nic.Counter
 	index                int
 }
@@ -324,7 +325,7 @@ func (q *txQueue) Reclaim() int {
 	if q.armed {
 		q.disarm()
 	}
-	frames := 0
+	frames, out := 0, q.out
 	for {
 		n := q.matches()
 		if n > 0 {
@@ -356,6 +357,7 @@ func (q *txQueue) Reclaim() int {
 		frames++
 	}
 	if frames > 0 {
+		q.taken.Add(uint64(out - q.out))
 		q.keepPast()
 	}
 	return frames
