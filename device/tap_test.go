@@ -217,6 +217,8 @@ func TestBadTAPNamesAreRefused(t *testing.T) {
 		"tap:x?mode=warp":        "want inline or threaded",
 		"tap:seventeen-letters-": "1 to 15 characters",
 		"tap:a/b":                "none of them a space or a slash",
+		"tap:a:b":                "a colon",
+		"tap:..":                 "neither . nor ..",
 	} {
 		_, err := device.OpenSet(t.Context(), device.Options{}, uri)
 		if err == nil || !strings.Contains(err.Error(), want) {

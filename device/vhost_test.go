@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -169,5 +170,16 @@ func TestBadVhostUserNamesAreRefused(t *testing.T) {
 	_, err := device.OpenSet(t.Context(), device.Options{}, "vhost-user:"+filepath.Join(t.TempDir(), "none"))
 	if host := new(device.HostError); !errors.As(err, &host) || !strings.Contains(err.Error(), "no back end listens there") {
 		t.Errorf("nobody there: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{file: "is no socket", filepath.Join(file, strings.Repeat("x", 108)): "at most 107 bytes"} {
+		for _, end := range []string{"", "?server"} {
+			if _, err := device.OpenSet(t.Context(), device.Options{}, "vhost-user:"+path+end); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s%s: %v, want %q", path, end, err, want)
+			}
+		}
 	}
 }

@@ -58,20 +58,34 @@ func DialVhost(ctx context.Context, path string, opt VhostOptions) (Transport, e
 	return t, nil
 }
 
+// maxSocketPath is how many bytes the path of a unix socket has at most: a sockaddr_un has room for 108, with the zero at the end.
+const maxSocketPath = 107
+
 // vhostSocket connects, or listens and waits for one connection.
 func vhostSocket(ctx context.Context, path string, server bool, log *slog.Logger) (*net.UnixConn, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("the path of a socket has at most %d bytes, this one has %d: choose another", maxSocketPath, len(path))
+	}
 	if server {
 		return vhostAccept(ctx, path, log)
 	}
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
 	switch {
+	case errors.Is(err, syscall.ECONNREFUSED) && noSocket(path):
+		return nil, fmt.Errorf("%w: there is something that is no socket: name the back end's socket", err)
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("%w: no back end listens there: start it first, or use ?server if it is the one that connects", err)
 	case err != nil:
 		return nil, err
 	}
 	return c.(*net.UnixConn), nil
+}
+
+// noSocket tells what is there and is no socket, to which connecting is refused as to a socket that nobody listens on.
+func noSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().Type() != fs.ModeSocket
 }
 
 func vhostAccept(ctx context.Context, path string, log *slog.Logger) (*net.UnixConn, error) {

@@ -165,6 +165,9 @@ func (s *vhostSession) bounded(ctx context.Context) (context.Context, func()) {
 
 // ask sends a request that is answered, and returns the answer. One goroutine asks at a time.
 func (s *vhostSession) ask(ctx context.Context, m vhost.Message, fds ...int) (vhost.Message, error) {
+	if ctx.Err() != nil { // nothing is sent yet, so the session can go on
+		return vhost.Message{}, s.unanswered(ctx, m.Request)
+	}
 	ctx, stop := s.bounded(ctx)
 	defer stop()
 	call := &vhostCall{request: m.Request, answer: make(chan vhost.Message, 1)}
@@ -203,6 +206,8 @@ func (s *vhostSession) send(ctx context.Context, m vhost.Message, fds []int) err
 	switch {
 	case err == nil:
 		return nil
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), errVhostSilent):
+		s.fail(fmt.Errorf("send %v: %w", m.Request, context.Cause(ctx)))
 	case ctx.Err() != nil:
 		s.fail(fmt.Errorf("the back end does not read what it is sent: %w", err))
 	default:
@@ -215,7 +220,7 @@ func (s *vhostSession) send(ctx context.Context, m vhost.Message, fds []int) err
 func (s *vhostSession) unanswered(ctx context.Context, r vhost.Request) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, errVhostSilent) {
-		return fmt.Errorf("%s: %v: %w from the back end within %v: is it stopped, or not polled?", s.name, r, errVhostSilent, time.Duration(vhostTimeout))
+		return fmt.Errorf("%s: %v: %w from the back end within %v: is it stopped, not polled, or busy with another front end?", s.name, r, errVhostSilent, time.Duration(vhostTimeout))
 	}
 	return fmt.Errorf("%s: %v: wait for the back end's answer: %w", s.name, r, cause)
 }

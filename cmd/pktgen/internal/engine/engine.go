@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"bare.wire/clock"
@@ -131,13 +132,7 @@ func withPools(ctx context.Context, cfg Config, txPool, rxPool *mbuf.Pool) (resu
 	if cfg.Rx.Port != cfg.Tx.Port {
 		ports = append(ports, cfg.Rx)
 	}
-	defer func() {
-		for _, p := range ports {
-			if stop := p.Stop(); stop != nil {
-				err = errors.Join(err, fmt.Errorf("%w: stop %s: %w", ErrDevice, p.URI, stop))
-			}
-		}
-	}()
+	defer func() { err = StopPorts(ports, err) }()
 	want := nic.Config{Pool: rxPool, MaxFrame: max(1518, cfg.Frame.Size-units.FCS)}
 	for _, p := range ports {
 		want.RxDesc = p.RingSize(descriptors)
@@ -154,6 +149,25 @@ func withPools(ctx context.Context, cfg Config, txPool, rxPool *mbuf.Pool) (resu
 		return nil, err
 	}
 	return w.run(ctx)
+}
+
+// StopPorts stops all ports after a run that ended with err, and returns that with what went wrong. A port that is gone is closed,
+// too: what its card could still have written to is in quarantine until then, and the pools could not be closed.
+func StopPorts(ports []Port, err error) error {
+	said := errors.Is(err, nic.ErrGone)
+	for _, p := range ports {
+		stop := p.Stop()
+		if gone := p.Err(); stop != nil && gone != nil {
+			stop = p.Close()
+			if !said {
+				stop = errors.Join(gone, stop)
+			}
+		}
+		if stop != nil {
+			err = errors.Join(err, fmt.Errorf("%w: stop %s: %w", ErrDevice, p.URI, stop))
+		}
+	}
+	return err
 }
 
 // RingSize is n descriptors, or as many as the port can do instead: a virtual machine's card often has 256, and on virtio's legacy
@@ -182,10 +196,18 @@ func WaitForLink(ctx context.Context, clk clock.Clock, ports []Port) error {
 			return nil
 		}
 		if clk.Nanos() >= until {
-			return fmt.Errorf("%w: %s: %w after %v; check the cable, the transceiver and the other end", ErrDevice, down, ErrLink, linkPatience)
+			return fmt.Errorf("%w: %s: %w after %v; %s", ErrDevice, down, ErrLink, linkPatience, linkRemedy(down))
 		}
 		if err := clk.Sleep(ctx, time.Millisecond); err != nil {
 			return fmt.Errorf("wait for the link of %s: %w", down, err)
 		}
 	}
+}
+
+// linkRemedy is what to do about a port without a link.
+func linkRemedy(uri string) string {
+	if name, ok := strings.CutPrefix(uri, "tap:"); ok {
+		return fmt.Sprintf("the interface is down: make it first and bring it up, ip tuntap add dev %s mode tap && ip link set %s up", name, name)
+	}
+	return "check the cable, the transceiver and the other end"
 }

@@ -379,6 +379,9 @@ func TestDeviceThatGoesAwayLeavesAPartialResult(t *testing.T) {
 	if !errors.Is(err, ErrDevice) || !errors.Is(err, nic.ErrGone) || r == nil {
 		t.Fatalf("%v, result %v", err, r)
 	}
+	if n := strings.Count(err.Error(), "unplugged"); n != 1 || strings.Contains(err.Error(), "quarantine") {
+		t.Errorf("said %d times, or more than that it is gone: %v", n, err)
+	}
 	follows(t, r)
 	if r.Complete || r.Valid || !strings.Contains(r.Error, "fake:a") || r.Streams[0].Tx.Packets != 501 {
 		t.Errorf("%+v", r)

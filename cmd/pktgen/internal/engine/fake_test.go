@@ -58,14 +58,27 @@ func (p *fakePort) Start(_ context.Context, cfg nic.Config) error {
 	return nil
 }
 
+// Stop has a buffer quarantined when the card is gone, as a driver has.
 func (p *fakePort) Stop() error {
-	if p.rx != nil {
-		p.rx.Close()
-		p.rx = nil
+	if p.rx == nil {
+		return nil
 	}
-	return nil
+	var err error
+	if p.gone != nil {
+		p.pool.Quarantine("fake", p.rx.Alloc())
+		err = fmt.Errorf("a buffer is in quarantine: %w", p.gone)
+	}
+	p.rx.Close()
+	p.rx = nil
+	return err
 }
-func (p *fakePort) Close() error       { return p.Stop() }
+
+func (p *fakePort) Close() error {
+	err := p.Stop()
+	p.pool.ReleaseQuarantine("fake")
+	return err
+}
+
 func (p *fakePort) Rx(int) nic.RxQueue { return p }
 
 func (p *fakePort) ArmLink(*nic.Waiter, nic.Link) bool { return false }

@@ -122,13 +122,7 @@ func withPools(ctx context.Context, cfg Config, txPool, rxPool *mbuf.Pool) (resu
 	if cfg.Rx.Port != cfg.Tx.Port {
 		ports = append(ports, cfg.Rx)
 	}
-	defer func() {
-		for _, p := range ports {
-			if stop := p.Stop(); stop != nil {
-				err = errors.Join(err, fmt.Errorf("%w: stop %s: %w", engine.ErrDevice, p.URI, stop))
-			}
-		}
-	}()
+	defer func() { err = engine.StopPorts(ports, err) }()
 	// Everything is let in as it comes: all addresses, jumbo frames, tags left where they are.
 	longest := min(cfg.Tx.Info().MaxFrame, cfg.Rx.Info().MaxFrame)
 	want := nic.Config{Pool: rxPool, MaxFrame: longest, Promiscuous: true}
