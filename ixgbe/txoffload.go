@@ -150,7 +150,13 @@ func describePlanned(descs []txDesc, pkts []*mbuf.Buf, pool *mbuf.Pool, p *txPla
 // plan works out what a frame of length bytes needs, or why it can never have it.
 func (q *txQueue) plan(p *txPlan, b *mbuf.Buf, length int) (reason nic.TxDropReason, ok bool) {
 	flags := b.TxFlags()
-	if flags&^q.allowed != 0 {
+	allowed := q.allowed
+	if flags&mbuf.TxTSO != 0 { // which implies the others
+		if allowed |= mbuf.TxL4Sum; flags&mbuf.TxIPv6 == 0 {
+			allowed |= mbuf.TxIPSum
+		}
+	}
+	if flags&^allowed != 0 {
 		return nic.TxBadOffload, false
 	}
 	tag, l2 := 0, uint64(minFrame)

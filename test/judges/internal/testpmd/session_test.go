@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // asTestpmd, when set, makes this test binary stand in for testpmd.
@@ -54,9 +55,9 @@ func standIn(how string) {
 			for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
 				_ = f.Close()
 			}
-			select {}
+			sleep()
 		case "hang":
-			select {}
+			sleep()
 		case "packets":
 			fmt.Print(Prompt, "port 0/queue 0: received 1 packets\r\n")
 		case "speak":
@@ -154,4 +155,12 @@ func TestAProgramThatClosesItsTerminalIsNotWaitedForForever(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "closed its terminal")
 	require.Error(t, s.Close(ctx))
+}
+
+// sleep is a program that does nothing any more. In a select without cases Go's runtime may find that nobody can ever wake it, and
+// end it.
+func sleep() {
+	for {
+		_, _ = unix.Ppoll(nil, nil, nil)
+	}
 }
