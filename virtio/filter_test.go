@@ -108,3 +108,70 @@ func TestStartThatIsCancelledEndsBetweenCommands(t *testing.T) {
 	r.start(nic.Config{})
 	r.end()
 }
+
+// TestPromiscuousPortIsInEveryVLAN: the device is told of all of them, and afterwards of those again that were added.
+func TestPromiscuousPortIsInEveryVLAN(t *testing.T) {
+	r := newRig(t, rigConfig{})
+	r.start(nic.Config{VLANFilter: true})
+	f := r.ports[0].Filters()
+	if err := f.AddVLAN(5); err != nil {
+		t.Fatal(err)
+	}
+	for _, on := range []bool{true, false} {
+		before := r.devs[0].Counts().Commands
+		if err := f.SetPromiscuous(on); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.devs[0].Counts().Commands - before; n < 4095 || n > 4100 {
+			t.Errorf("promiscuous %v: %d commands, want one for each of 4095 VLANs", on, n)
+		}
+	}
+	r.end()
+}
+
+// changing is a device whose configuration changes just after it has been read.
+type changing struct {
+	virtio.Transport
+	change func()
+}
+
+func (c *changing) ReadConfig(off int, p []byte) error {
+	err := c.Transport.ReadConfig(off, p)
+	if f := c.change; f != nil {
+		c.change = nil
+		f()
+	}
+	return err
+}
+
+// TestConfigurationThatChangesDuringACall: an interrupt that comes while a call has the port's lock is looked at when it gives it back.
+func TestConfigurationThatChangesDuringACall(t *testing.T) {
+	r := newBareRig(t, rigConfig{})
+	c := &changing{Transport: r.seats[0]}
+	p, err := virtio.Open(context.Background(), c, virtio.Options{Space: r.space, Clock: r.clk, Node: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(context.Background(), nic.Config{Pool: r.pool(mbuf.Config{})}); err != nil {
+		t.Fatal(err)
+	}
+	if r.ports[1], err = r.open(1, rigConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	r.startPort(1, nic.Config{})
+	r.settle()
+	if p.Housekeep(r.clk.Now()); !p.Link().Up {
+		t.Fatal("no link")
+	}
+	c.change = func() {
+		r.devs[0].SetLink(false)
+		r.world.Step()
+	}
+	if p.Housekeep(r.clk.Now()); p.Link().Up || c.change != nil {
+		t.Error("the link went down during Housekeep, and is still said to be up")
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	r.end()
+}

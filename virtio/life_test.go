@@ -130,8 +130,10 @@ func TestDeviceThatTakesItsTimeIsWaitedFor(t *testing.T) {
 	r.end()
 }
 
-// TestControlQueueComesAfterThePairsThatThereMayBe: without a choice of pairs it is queue 2, however many the device has.
+// TestControlQueueComesAfterThePairsThatThereMayBe: without a choice of pairs it is queue 2, however many the device has. With one, a
+// further command says how many are used.
 func TestControlQueueComesAfterThePairsThatThereMayBe(t *testing.T) {
+	commands := map[int]uint64{}
 	for _, queues := range []int{1, 3} {
 		r := newRig(t, rigConfig{device: virtionet.Config{Pairs: 4}, options: virtio.Options{Features: not(spec.FeatureRSS)}})
 		before := r.devs[0].Counts().Commands
@@ -139,10 +141,13 @@ func TestControlQueueComesAfterThePairsThatThereMayBe(t *testing.T) {
 		if f := r.ports[0].virtio.Negotiated(); f.Has(spec.FeatureMQ) != (queues > 1) {
 			t.Errorf("%d queues: agreed on %v", queues, f)
 		}
-		if r.devs[0].Counts().Commands == before {
+		if commands[queues] = r.devs[0].Counts().Commands - before; commands[queues] == 0 {
 			t.Errorf("%d queues: no command has arrived", queues)
 		}
 		r.end()
+	}
+	if commands[3] != commands[1]+1 {
+		t.Errorf("%d commands with three queues, %d with one: how many pairs are used is one more", commands[3], commands[1])
 	}
 }
 
