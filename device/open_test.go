@@ -41,6 +41,7 @@ func TestBadNamesAreRefusedWithWhatToDo(t *testing.T) {
 		{[]string{"sim:?mode=warp"}, "mode=warp: want inline or threaded"},
 		{[]string{"sim:?loss=2"}, "loss"},
 		{[]string{"sim:?lost=0.1"}, "loss"},
+		{[]string{"sim:?clok=virtual"}, "sim: itself takes clock and mode"},
 		{[]string{"sim:?%zz"}, "key=value"},
 		{[]string{"sim:?clock=virtual&clock=real"}, "given 2 times"},
 		{[]string{"null:?rx=60&rx=70"}, "given 2 times"},

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"bare.wire/clock"
@@ -144,8 +146,23 @@ func simParameters(query url.Values) (cfg simConfig, err error) {
 	if cfg.threaded, err = choice(query, "mode", "inline", "threaded"); err != nil {
 		return cfg, err
 	}
-	cfg.wire, err = link.ParseConfig(query)
+	if cfg.wire, err = link.ParseConfig(query); err != nil && !allOfWire(query) {
+		return cfg, fmt.Errorf("%w; sim: itself takes clock and mode", err)
+	}
 	return cfg, err
+}
+
+// allOfWire tells whether the wire knows all of these parameters.
+func allOfWire(query url.Values) bool {
+	for key := range query {
+		if direction, name, ok := strings.Cut(key, "."); ok && (direction == "ab" || direction == "ba") {
+			key = name
+		}
+		if !slices.Contains(link.Keys(), key) {
+			return false
+		}
+	}
+	return true
 }
 
 // choice reads a parameter of two values, the first of which is the default, and removes it.
