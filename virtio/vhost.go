@@ -366,8 +366,8 @@ func (t *vhostTransport) Interrupts(n int, f func(vector int)) (int, error) {
 	return n, nil
 }
 
-// Close stops the queues and ends the session. A back end that does not answer may still write to memory: the error says so, the
-// session stays open, and Close may be called again, when it answers or is gone.
+// Close stops the queues and ends the session. A back end that does not answer, or that was given up and has not closed the socket, may
+// still write to memory: the error says so, the session stays open, and Close may be called again, when it answers or is gone.
 func (t *vhostTransport) Close() error {
 	last, err := t.stop()
 	if err != nil {
@@ -389,6 +389,11 @@ func (t *vhostTransport) stop() (last bool, err error) {
 	}
 	if err := t.stopQueues(context.Background()); err != nil && t.goneError() == nil {
 		return false, err
+	}
+	if t.memory.shown && t.goneError() != nil {
+		if err := t.part(context.Background()); err != nil {
+			return false, err
+		}
 	}
 	_ = t.setStatus(context.Background(), 0) // it is only told that this is the end
 	t.closed = true

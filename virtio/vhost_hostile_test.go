@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -76,6 +77,35 @@ func TestVhostBackEndThatLies(t *testing.T) {
 			require.NoError(t, m.Close())
 		})
 	}
+}
+
+// TestVhostBackEndThatGoesOnAfterItsEnd: one that was given up may use the memory until it closes the socket, whatever it sends.
+func TestVhostBackEndThatGoesOnAfterItsEnd(t *testing.T) {
+	r := dialPeer(t, newVhostPeer(t, func(p *vhostPeer) { p.linger = make(chan struct{}) }))
+	m := r.region()
+	r.ready(m, 2)
+	gone := make(chan error, 1)
+	r.port.OnGone(func(err error) { gone <- err })
+	sendRaw(r.peer, make([]byte, 3000)) // no message, and more of it than is read for that
+	require.ErrorIs(t, <-gone, nic.ErrGone)
+	closed := make(chan error)
+	go func() { closed <- r.port.Close() }()
+	for stop := false; !stop; {
+		select {
+		case err := <-closed:
+			require.ErrorIs(t, err, nic.ErrGone)
+			require.ErrorContains(t, err, "has not closed the socket")
+			require.ErrorContains(t, err, "may still use the memory")
+			stop = true
+		default:
+			r.clock.AdvanceTo(r.clock.Nanos() + int64(vhostTimeout))
+			runtime.Gosched()
+		}
+	}
+	close(r.peer.linger)
+	require.NoError(t, r.port.Close())
+	require.NoError(t, r.space.Remove(t.Context(), m))
+	require.NoError(t, m.Close())
 }
 
 func sendRaw(p *vhostPeer, b []byte) { _, _ = p.socket().Write(b) }

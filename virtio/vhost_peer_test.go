@@ -29,6 +29,7 @@ type vhostPeer struct {
 	queues   uint64
 	// answer may do something else: send what it returns, or nothing if that is nil. ok false: as usual.
 	answer func(m vhost.Message) (reply []byte, ok bool)
+	linger chan struct{} // closed before the peer closes, where there is one
 
 	mu       sync.Mutex
 	said     []string
@@ -76,6 +77,9 @@ func (p *vhostPeer) start(open func() (*net.UnixConn, error)) {
 		p.conn = c
 		p.mu.Unlock()
 		p.serve(vhost.NewConn(c))
+		if p.linger != nil {
+			<-p.linger
+		}
 		c.Close()
 		p.mu.Lock()
 		defer p.mu.Unlock()

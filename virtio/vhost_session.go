@@ -30,6 +30,7 @@ type vhostSession struct {
 	onGone  func(error)
 	gone    error         // why; wraps nic.ErrGone
 	done    chan struct{} // closed with gone
+	parted  chan struct{} // closed when the back end has closed its end of the socket
 	closing bool
 	reader  sync.WaitGroup
 }
@@ -46,7 +47,7 @@ const maxVhostWaiting = 64
 var errVhostSilent = errors.New("no answer")
 
 func newVhostSession(name string, c *net.UnixConn, clk clock.Clock) *vhostSession {
-	s := &vhostSession{name: name, conn: vhost.NewConn(c), clk: clk, done: make(chan struct{})}
+	s := &vhostSession{name: name, conn: vhost.NewConn(c), clk: clk, done: make(chan struct{}), parted: make(chan struct{})}
 	s.reader.Go(s.read)
 	return s
 }
@@ -54,19 +55,33 @@ func newVhostSession(name string, c *net.UnixConn, clk clock.Clock) *vhostSessio
 // Name is the device's URI: "vhost-user:/run/pg0".
 func (s *vhostSession) Name() string { return s.name }
 
-// read gives answers to those who wait for them until the session ends.
+// read gives answers to those who wait for them until the session ends, and then waits for the back end to see that.
 func (s *vhostSession) read() {
-	for {
+	for s.goneError() == nil {
 		m, fds, err := s.conn.Receive(context.Background())
 		if err != nil {
 			s.over(err)
-			return
+			break
 		}
 		vhost.CloseFDs(fds) // nothing that is asked for has any
 		if err := s.deliver(m, len(fds)); err != nil {
 			s.fail(err)
-			return
 		}
+	}
+	if s.conn.Discard() == nil {
+		close(s.parted)
+	}
+}
+
+// part waits until the back end of a session that is over has closed its end too: until then it may not know, and use the memory.
+func (s *vhostSession) part(ctx context.Context) error {
+	ctx, stop := s.bounded(ctx)
+	defer stop()
+	select {
+	case <-s.parted:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the back end has not closed the socket for %v: %w", time.Duration(vhostTimeout), s.goneError())
 	}
 }
 
@@ -107,7 +122,7 @@ func (s *vhostSession) fail(reason error) {
 	}
 	s.gone = fmt.Errorf("%s: %w: %w", s.name, reason, nic.ErrGone)
 	close(s.done)
-	_ = s.conn.Close() // so that the back end knows; end says whether it worked
+	_ = s.conn.CloseWrite() // so that the back end knows, and closes its end: see part
 	if f := s.onGone; f != nil && !s.closing {
 		go f(s.gone)
 	}

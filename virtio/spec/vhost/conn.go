@@ -29,6 +29,26 @@ func NewConn(c *net.UnixConn) *Conn {
 // Close closes the socket; what waits on it ends with net.ErrClosed.
 func (c *Conn) Close() error { return c.c.Close() }
 
+// CloseWrite tells the other side that nothing more will be said. What it still says can be received.
+func (c *Conn) CloseWrite() error { return c.c.CloseWrite() }
+
+// Discard reads and forgets what the other side still sends, and returns nil once it has closed its end.
+func (c *Conn) Discard() error {
+	c.receive.Lock()
+	defer c.receive.Unlock()
+	var b [1024]byte
+	for {
+		fds, err := c.fill(b[:], nil)
+		CloseFDs(fds)
+		switch {
+		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET):
+			return nil
+		case err != nil && !errors.Is(err, ErrMessage):
+			return fmt.Errorf("wait for the other side to close: %w", err)
+		}
+	}
+}
+
 // past is a deadline that is over.
 var past = time.Unix(1, 0)
 

@@ -186,12 +186,12 @@ func (f *frontEnd) end() {
 // received waits until testpmd has received n frames since its counts were cleared.
 func (b *backEnd) received(n uint64) error {
 	clk := clock.Real()
-	for {
+	for end := clk.Nanos() + int64(patience); ; {
 		stats, err := testpmd.ParsePortStats(b.do("show port stats 0"))
 		if err != nil || stats.RxPackets >= n {
 			return err
 		}
-		if clk.Nanos() > int64(patience) {
+		if clk.Nanos() > end {
 			return fmt.Errorf("testpmd has received %d frames of %d", stats.RxPackets, n)
 		}
 	}
