@@ -48,7 +48,7 @@ func TestACardThatNeverEndsAFrameTakesNoBuffers(t *testing.T) {
 			if n := r.ports[1].Port.Rx(0).Recv(into); n != 0 {
 				t.Fatalf("parts of %d bytes: a frame of %d bytes came", length, into[0].FrameLen())
 			}
-			most = max(most, r.ports[1].PartialSegs(0))
+			most = max(most, r.ports[1].ixgbe.PartialSegs(0))
 		}
 		if limit := 1518; most > limit {
 			t.Errorf("parts of %d bytes: a frame of %d of them is held", length, most)

@@ -82,14 +82,14 @@ func TestCloseTakesThingsApartInOrder(t *testing.T) {
 // TestDumpOfAClosedPortIsEmpty reads no register once they are unmapped.
 func TestDumpOfAClosedPortIsEmpty(t *testing.T) {
 	r := newRig(t, rigConfig{})
-	if len(r.ports[0].Dump()) == 0 {
+	if len(r.ports[0].ixgbe.Dump()) == 0 {
 		t.Error("nothing in the dump of an open port")
 	}
 	if err := r.ports[0].Close(); err != nil {
 		t.Fatal(err)
 	}
 	r.fns[0].onRead = func(off uint32) { t.Errorf("register %#x is read after Close", off) }
-	if d := r.ports[0].Dump(); len(d) != 0 {
+	if d := r.ports[0].ixgbe.Dump(); len(d) != 0 {
 		t.Errorf("%d registers", len(d))
 	}
 	r.ports[0].Stats()

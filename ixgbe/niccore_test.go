@@ -184,7 +184,7 @@ func TestNICCore08_FramesWithoutUDPChecksumAreGood(t *testing.T) {
 	if s := r.ports[1].Stats(); s.RxErrors != 0 || s.RxPackets != 1 {
 		t.Errorf("RxErrors %d, RxPackets %d", s.RxErrors, s.RxPackets)
 	}
-	if x := r.ports[1].ExtendedStats()["rx_checksum_errors"]; x == 0 {
+	if x := r.ports[1].ixgbe.ExtendedStats()["rx_checksum_errors"]; x == 0 {
 		t.Error("the card has not marked it: this test tests nothing")
 	}
 	r.end()
@@ -209,7 +209,7 @@ func TestNICCore09_ReceivedIsWhatQueuesReceived(t *testing.T) {
 	if s.RxPackets != got || s.RxPackets+s.RxMissed != 1000 || s.RxBytes != 1500*got {
 		t.Errorf("received %d; RxPackets %d, RxBytes %d, RxMissed %d", got, s.RxPackets, s.RxBytes, s.RxMissed)
 	}
-	if x := r.ports[1].ExtendedStats()["rx_packets"]; x != 1000 {
+	if x := r.ports[1].ixgbe.ExtendedStats()["rx_packets"]; x != 1000 {
 		t.Errorf("GPRC is %d, and should count what was missed too: this test tests nothing", x)
 	}
 	r.end()
@@ -276,7 +276,7 @@ func TestNICCore11_HalfReceivedFrameComesBackAtStop(t *testing.T) {
 		into := make([]*mbuf.Buf, 1)
 		for range 1000 {
 			n := r.ports[1].Rx(0).Recv(into)
-			if seen = r.ports[1].PartialSegs(0) > 0; seen {
+			if seen = r.ports[1].ixgbe.PartialSegs(0) > 0; seen {
 				break
 			}
 			if n == 1 {
@@ -405,7 +405,7 @@ func TestNICCore18_CardLeftRunningIsTakenOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.ports[i] = &stepped{Port: p, world: r.world, rx: map[nic.RxQueue]*steppedRx{}, tx: map[nic.TxQueue]*steppedTx{}}
+		r.ports[i] = r.stepped(p)
 	}
 	r.pools = nil // the buffers of the dead
 	r.start(nic.Config{})

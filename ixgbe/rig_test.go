@@ -86,7 +86,7 @@ func (r *rig) open(i int) (*stepped, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &stepped{Port: p, world: r.world, rx: map[nic.RxQueue]*steppedRx{}, tx: map[nic.TxQueue]*steppedTx{}}, nil
+	return r.stepped(p), nil
 }
 
 // settle lets everything under way arrive. Cards that do little at a step get many.
@@ -375,89 +375,11 @@ func (f *function) Close() error {
 
 // stepped steps the world where a worker would wait for the card.
 type stepped struct {
-	*ixgbe.Port
-	world *sim.World
-	rx    map[nic.RxQueue]*steppedRx
-	tx    map[nic.TxQueue]*steppedTx
+	*nictest.SteppedPort
+	ixgbe *ixgbe.Port
 }
 
-func (p *stepped) Rx(i int) nic.RxQueue {
-	q := p.Port.Rx(i)
-	if p.rx[q] == nil {
-		p.rx[q] = &steppedRx{q, p.world}
-	}
-	return p.rx[q]
-}
-
-func (p *stepped) Tx(i int) nic.TxQueue {
-	q := p.Port.Tx(i)
-	if p.tx[q] == nil {
-		p.tx[q] = &steppedTx{q, p.world}
-	}
-	return p.tx[q]
-}
-
-func (p *stepped) ArmLink(w *nic.Waiter, seen nic.Link) bool {
-	if !p.Port.ArmLink(w, seen) {
-		return false
-	}
-	p.world.ArmTimer()
-	return p.Port.ArmLink(w, seen)
-}
-
-func (p *stepped) Housekeep(now time.Time) {
-	p.world.Step()
-	p.Port.Housekeep(now)
-}
-
-func (p *stepped) Stats() nic.Stats {
-	p.world.Step()
-	return p.Port.Stats()
-}
-
-type steppedRx struct {
-	nic.RxQueue
-	world *sim.World
-}
-
-func (q *steppedRx) Recv(into []*mbuf.Buf) int {
-	q.world.Step()
-	return q.RxQueue.Recv(into)
-}
-
-func (q *steppedRx) Arm(w *nic.Waiter) bool {
-	q.world.Step()
-	if !q.RxQueue.Arm(w) {
-		return false
-	}
-	q.world.ArmTimer()
-	return q.RxQueue.Arm(w)
-}
-
-type steppedTx struct {
-	nic.TxQueue
-	world *sim.World
-}
-
-func (q *steppedTx) Send(pkts []*mbuf.Buf) int {
-	n := q.TxQueue.Send(pkts)
-	q.world.Step()
-	return n
-}
-
-func (q *steppedTx) Reclaim() int {
-	q.world.Step()
-	return q.TxQueue.Reclaim()
-}
-
-func (q *steppedTx) Arm(w *nic.Waiter) bool {
-	q.world.Step()
-	if !q.TxQueue.Arm(w) {
-		return false
-	}
-	q.world.ArmTimer()
-	return q.TxQueue.Arm(w)
-}
+func (r *rig) stepped(p *ixgbe.Port) *stepped { return &stepped{nictest.Stepped(p, r.world), p} }
 
 // bench makes a nictest.Bench of a rig.
 func (r *rig) bench() *nictest.Bench {

@@ -21,7 +21,7 @@ func TestEveryCounterIsAddedUp(t *testing.T) {
 	for i := range all {
 		byName[all[i].Name] = &all[i]
 	}
-	want := port.ExtendedStats()
+	want := port.ixgbe.ExtendedStats()
 	for round := range 2 {
 		k := uint64(round + 1)
 		for _, s := range reg.Stats() {
@@ -36,7 +36,7 @@ func TestEveryCounterIsAddedUp(t *testing.T) {
 				want[s.Name] += v
 			}
 		}
-		got := port.ExtendedStats()
+		got := port.ixgbe.ExtendedStats()
 		for name, n := range want {
 			if got[name] != n {
 				t.Errorf("round %d: %s is %d, want %d", round, name, got[name], n)
@@ -150,7 +150,7 @@ func TestDumpChangesNothing(t *testing.T) {
 	r.start(nic.Config{RxQueues: 2, TxQueues: 2})
 	r.exchange(32)
 	r.send(5, 60)
-	dump := r.ports[1].Dump()
+	dump := r.ports[1].ixgbe.Dump()
 	r.settle()
 	if n := r.drain(1, 0); n != 5 {
 		t.Errorf("%d of 5 frames came after the dump", n)

@@ -109,11 +109,9 @@ func newRig(t testing.TB, cfg rigConfig) *rig {
 
 func (r *rig) open(i int, cfg rigConfig) (*stepped, error) {
 	ctx := context.Background()
-	out := &stepped{world: r.world, rx: map[nic.RxQueue]*steppedRx{}, tx: map[nic.TxQueue]*steppedTx{}}
 	if r.cards[i] != nil {
 		p, err := ixgbe.Open(ctx, &card{r.cards[i]}, ixgbe.Options{Space: r.space, Clock: r.clk, Node: -1, Software: true})
-		out.Port = p
-		return out, err
+		return &stepped{nictest.Stepped(p, r.world), nil}, err
 	}
 	var t virtio.Transport = r.seats[i]
 	if cfg.pci {
@@ -129,8 +127,7 @@ func (r *rig) open(i int, cfg rigConfig) (*stepped, error) {
 	opt := cfg.options
 	opt.Space, opt.Clock, opt.Node, opt.Software = r.space, r.clk, -1, true
 	p, err := virtio.Open(ctx, t, opt)
-	out.Port, out.virtio = p, p
-	return out, err
+	return &stepped{nictest.Stepped(p, r.world), p}, err
 }
 
 // function and card are software devices as PCI functions.
@@ -500,87 +497,6 @@ func (b *bellOf) Ring(position uint16) {
 
 // stepped steps the world where a worker would wait for the device.
 type stepped struct {
-	nic.Port
-	virtio *virtio.Port
-	world  *sim.World
-	rx     map[nic.RxQueue]*steppedRx
-	tx     map[nic.TxQueue]*steppedTx
-}
-
-func (p *stepped) Rx(i int) nic.RxQueue {
-	q := p.Port.Rx(i)
-	if p.rx[q] == nil {
-		p.rx[q] = &steppedRx{q, p.world}
-	}
-	return p.rx[q]
-}
-
-func (p *stepped) Tx(i int) nic.TxQueue {
-	q := p.Port.Tx(i)
-	if p.tx[q] == nil {
-		p.tx[q] = &steppedTx{q, p.world}
-	}
-	return p.tx[q]
-}
-
-func (p *stepped) ArmLink(w *nic.Waiter, seen nic.Link) bool {
-	if !p.Port.ArmLink(w, seen) {
-		return false
-	}
-	p.world.ArmTimer()
-	return p.Port.ArmLink(w, seen)
-}
-
-func (p *stepped) Housekeep(now time.Time) {
-	p.world.Step()
-	p.Port.Housekeep(now)
-}
-
-func (p *stepped) Stats() nic.Stats {
-	p.world.Step()
-	return p.Port.Stats()
-}
-
-type steppedRx struct {
-	nic.RxQueue
-	world *sim.World
-}
-
-func (q *steppedRx) Recv(into []*mbuf.Buf) int {
-	q.world.Step()
-	return q.RxQueue.Recv(into)
-}
-
-func (q *steppedRx) Arm(w *nic.Waiter) bool {
-	q.world.Step()
-	if !q.RxQueue.Arm(w) {
-		return false
-	}
-	q.world.ArmTimer()
-	return q.RxQueue.Arm(w)
-}
-
-type steppedTx struct {
-	nic.TxQueue
-	world *sim.World
-}
-
-func (q *steppedTx) Send(pkts []*mbuf.Buf) int {
-	n := q.TxQueue.Send(pkts)
-	q.world.Step()
-	return n
-}
-
-func (q *steppedTx) Reclaim() int {
-	q.world.Step()
-	return q.TxQueue.Reclaim()
-}
-
-func (q *steppedTx) Arm(w *nic.Waiter) bool {
-	q.world.Step()
-	if !q.TxQueue.Arm(w) {
-		return false
-	}
-	q.world.ArmTimer()
-	return q.TxQueue.Arm(w)
+	*nictest.SteppedPort
+	virtio *virtio.Port // nil where it is no virtio device
 }
