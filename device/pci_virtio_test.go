@@ -109,7 +109,7 @@ func (o *virtioOpener) Open(_ context.Context, a pci.Address) (pci.Function, err
 		}
 		return d.Close()
 	})
-	return &tapFunction{virtionet.NewFunction(d, virtionet.FunctionConfig{Kind: c.kind})}, nil
+	return &tapFunction{Function: virtionet.NewFunction(d, virtionet.FunctionConfig{Kind: c.kind})}, nil
 }
 
 func (o *virtioOpener) Close() error {

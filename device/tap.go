@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"sync"
 
 	"bare.wire/clock"
 	"bare.wire/pci"
@@ -121,7 +122,9 @@ func openOneTap(ctx context.Context, opt Options, s *Set, world *sim.World, ifac
 		return nil, "", err
 	}
 	s.closers = append(s.closers, dev.Close)
-	t, err := virtio.NewModern(ctx, &tapFunction{virtionet.NewFunction(dev, virtionet.FunctionConfig{})}, virtio.TransportOptions{Clock: s.Clock, Logger: opt.Logger})
+	fn := &tapFunction{Function: virtionet.NewFunction(dev, virtionet.FunctionConfig{})}
+	kernel.OnGone(fn.remove)
+	t, err := virtio.NewModern(ctx, fn, virtio.TransportOptions{Clock: s.Clock, Logger: opt.Logger})
 	if err != nil {
 		return nil, "", err
 	}
@@ -134,8 +137,35 @@ func openOneTap(ctx context.Context, opt Options, s *Set, world *sim.World, ifac
 	return port, name, nil
 }
 
-// tapFunction is the software device as a PCI function.
-type tapFunction struct{ *virtionet.Function }
+// tapFunction is the software device as a PCI function, which is pulled out when its interface is deleted.
+type tapFunction struct {
+	*virtionet.Function
+	mu   sync.Mutex
+	why  error // it was pulled out
+	tell func(error)
+}
+
+// OnGone implements pci.GoneNotifier.
+func (f *tapFunction) OnGone(tell func(error)) {
+	f.mu.Lock()
+	f.tell = tell
+	why := f.why
+	f.mu.Unlock()
+	if why != nil && tell != nil {
+		tell(why)
+	}
+}
+
+func (f *tapFunction) remove(why error) {
+	f.mu.Lock()
+	f.why = fmt.Errorf("%w: %w", why, pci.ErrGone)
+	why, tell := f.why, f.tell
+	f.mu.Unlock()
+	f.Function.Remove()
+	if tell != nil {
+		tell(why)
+	}
+}
 
 func (f *tapFunction) BAR(n int) (pci.BAR, error) {
 	w, err := f.Function.BAR(n)

@@ -2,6 +2,8 @@ package device_test
 
 import (
 	"context"
+	"errors"
+	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
@@ -56,7 +58,7 @@ func newTapHost(t *testing.T, uri string, offloads nic.Offload, queues int) *tap
 	t.Cleanup(func() {
 		cancel()
 		beside.Wait()
-		if err := h.port.Stop(); err != nil {
+		if err := h.port.Stop(); err != nil && !errors.Is(err, nic.ErrGone) { // a port that is gone says so
 			t.Error(err)
 		}
 		h.cache.Close()
@@ -225,4 +227,27 @@ func TestBadTAPNamesAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %q", uri, err, want)
 		}
 	}
+}
+
+// TestAnInterfaceThatIsDeletedIsADeviceThatIsGone has somebody delete a TAP whose device is in use.
+func TestAnInterfaceThatIsDeletedIsADeviceThatIsGone(t *testing.T) {
+	if !taptest.OwnNetwork(t) {
+		return
+	}
+	h := newTapHost(t, "tap:pg0", 0, 1)
+	if out, err := exec.Command("ip", "link", "del", "pg0").CombinedOutput(); err != nil {
+		t.Fatalf("ip link del: %v: %s", err, out)
+	}
+	for range 30_000 {
+		if err := h.port.Err(); err != nil {
+			if !errors.Is(err, nic.ErrGone) || !strings.Contains(err.Error(), "was deleted") {
+				t.Errorf("the port says %q", err)
+			}
+			return
+		}
+		if err := h.set.Clock.Sleep(t.Context(), time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Error("the port is still there")
 }

@@ -60,6 +60,7 @@ type Net struct {
 	takes   spec.Features // of the FeatureGuest… kind
 	arrival func(at int64)
 	change  func(up bool)
+	lost    func(error)
 	in      []byte
 	head    [spec.HdrSizeLegacy]byte
 
@@ -193,16 +194,37 @@ func (n *Net) Receive(now int64) (virtionet.Header, []byte, bool) {
 	return virtionet.Header{}, nil, false
 }
 
-// empty notes that there is nothing to read for the time being, or, without alive, for ever: the interface was deleted.
+// empty notes that there is nothing to read for the time being, or, without alive, for ever.
 func (n *Net) empty(alive bool) {
 	n.since = -1
 	if alive {
 		n.again <- struct{}{} // there is room: the goroutine waits for it
 		return
 	}
+	n.deleted()
+}
+
+// OnGone names what is called, once and without the world's lock, when somebody has deleted the interface: nothing is sent or
+// received any more.
+func (n *Net) OnGone(f func(error)) {
+	n.w.Lock()
+	defer n.w.Unlock()
+	n.lost = f
+}
+
+// deleted notes that the interface is there no more.
+func (n *Net) deleted() {
+	if n.gone {
+		return
+	}
 	n.gone = true
 	if n.change != nil {
 		n.change(false)
+	}
+	if lost := n.lost; lost != nil {
+		n.w.Defer(func() {
+			lost(fmt.Errorf("the interface %s was deleted: make it again (ip tuntap add) and open the device anew", n.name))
+		})
 	}
 }
 
@@ -300,6 +322,9 @@ func (n *Net) show() {
 func (n *Net) Step(now int64) int64 {
 	if now >= n.look {
 		n.look = now + lookEvery
+		if !n.closed && !attached(n.fd) {
+			n.deleted()
+		}
 		if up := interfaceUp(n.ctl, n.name); up != n.up {
 			n.up = up
 			if n.change != nil {

@@ -217,6 +217,12 @@ func interfaceUp(ctl int, name string) bool {
 	return ifr.Uint16()&unix.IFF_UP != 0
 }
 
+// attached says whether the interface behind a TAP's file is still there (EBADFD says that it is not).
+func attached(fd int) bool {
+	ifr, err := unix.NewIfreq("-") // the kernel fills in the name
+	return err != nil || !errors.Is(unix.IoctlIfreq(fd, unix.TUNGETIFF, ifr), unix.EBADFD)
+}
+
 // linkChanged is told by the wire, with the world locked. The kernel is told by the writer: that may take a while.
 func (t *Tap) linkChanged(up bool) {
 	t.carrier.Store(up)
