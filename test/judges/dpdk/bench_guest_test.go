@@ -17,6 +17,7 @@ import (
 
 	"bare.wire/test/guest"
 	"bare.wire/test/judges/dpdk/internal/debroot"
+	"bare.wire/test/judges/internal/calls"
 	"bare.wire/test/judges/internal/testpmd"
 )
 
@@ -41,8 +42,8 @@ func machine(t *testing.T, wire string) guest.Machine {
 	require.NoError(t, err)
 	m.Files = files
 	h := newHost(t)
-	m.Answer = h.answer
-	m.Wrap = append(h.ns.Enter(), guest.Nicsim(t), "qemu", "--wire", wire, "--control", h.control, "--")
+	m.Answer = calls.Serve(h.serve)
+	m.Wrap = append(h.ns.Enter(), guest.Nicsim(t), "qemu", "--wire", wire, "--control", h.nicsim.Socket, "--")
 	return m
 }
 
@@ -156,45 +157,24 @@ func (b *bench) exchange(x exchange) (sent int, err error) {
 }
 
 // ask puts a question to the host. A fault of the traffic is an error.
-func (b *bench) ask(q question) (a answer, err error) {
+func (b *bench) ask(q question) (answer, error) {
 	q.Patience = b.patience
-	text, err := json.Marshal(q)
-	if err != nil {
-		return a, err
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
-	got, err := guest.Ask(ctx, string(text))
-	if err != nil {
-		return a, err
-	}
-	if err := json.Unmarshal([]byte(got), &a); err != nil {
-		return a, fmt.Errorf("the host's answer %q: %w", got, err)
-	}
-	if a.Fault != "" {
-		return a, errors.New(a.Fault)
-	}
-	return a, nil
+	return calls.Ask[answer](ctx, q)
 }
 
 // control puts a request to nicsim, as a JSON object, and reads its answer into v.
 func (b *bench) control(v any, format string, args ...any) error {
 	line := fmt.Sprintf(format, args...)
 	a, err := b.ask(question{Control: json.RawMessage(line)})
+	if err == nil {
+		err = calls.Done(a.Control, v)
+	}
 	if err != nil {
 		return fmt.Errorf("nicsim: %s: %w", line, err)
 	}
-	var ok struct {
-		OK    bool
-		Error string
-	}
-	if err := json.Unmarshal(a.Control, &ok); err != nil || !ok.OK {
-		return fmt.Errorf("nicsim: %s: %s %w", line, ok.Error, err)
-	}
-	if v == nil {
-		return nil
-	}
-	return json.Unmarshal(a.Control, v)
+	return nil
 }
 
 // fault puts a fault into a card, or takes all of them out of it ("").

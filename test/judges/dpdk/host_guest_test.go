@@ -3,13 +3,11 @@
 package dpdk
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"testing"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"bare.wire/test/judges/internal/calls"
 	"bare.wire/test/judges/internal/netns"
 )
 
@@ -37,7 +36,6 @@ type ping struct {
 
 // answer is what the host says.
 type answer struct {
-	Fault   string          // what was wrong with the traffic
 	Sent    int             // frames
 	Control json.RawMessage // nicsim's answer
 }
@@ -46,9 +44,7 @@ type answer struct {
 type hostHalf struct {
 	ns      *netns.Namespace
 	packets *netns.Socket
-	control string // nicsim's control socket
-	conn    net.Conn
-	lines   *bufio.Reader
+	nicsim  calls.Nicsim
 }
 
 const tapName = "tap0"
@@ -63,27 +59,11 @@ func newHost(t *testing.T) *hostHalf {
 	packets, err := ns.Packets(tapName)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = packets.Close() })
-	return &hostHalf{ns: ns, packets: packets, control: filepath.Join(t.TempDir(), "control")}
+	return &hostHalf{ns: ns, packets: packets, nicsim: calls.Nicsim{Socket: filepath.Join(t.TempDir(), "control")}}
 }
 
-// answer serves guest.Ask.
-func (h *hostHalf) answer(text string) string {
-	a, err := h.serve(text)
-	if err != nil {
-		a.Fault = err.Error()
-	}
-	b, err := json.Marshal(a)
-	if err != nil {
-		return fmt.Sprintf(`{"Fault":%q}`, err)
-	}
-	return string(b)
-}
-
-func (h *hostHalf) serve(text string) (a answer, err error) {
-	var q question
-	if err := json.Unmarshal([]byte(text), &q); err != nil {
-		return a, err
-	}
+// serve answers the guest.
+func (h *hostHalf) serve(q question) (a answer, err error) {
 	ctx := context.Background()
 	switch {
 	case q.Exchange != nil:
@@ -93,9 +73,9 @@ func (h *hostHalf) serve(text string) (a answer, err error) {
 	case q.Ping != nil:
 		a.Sent, err = h.ping(ctx, *q.Ping, q.Patience)
 	case q.Control != nil:
-		a.Control, err = h.ask(q.Control)
+		a.Control, err = h.nicsim.Do(q.Control)
 	default:
-		err = fmt.Errorf("nothing is asked for: %s", text)
+		err = fmt.Errorf("nothing is asked for: %+v", q)
 	}
 	return a, err
 }
@@ -245,26 +225,4 @@ func echo(number uint16, n int) []byte {
 	}
 	b[2], b[3] = ^byte(sum>>8), ^byte(sum)
 	return b
-}
-
-// controlPatience bounds a conversation with nicsim.
-const controlPatience = 10 * time.Second
-
-// ask puts a line to nicsim.
-func (h *hostHalf) ask(line json.RawMessage) (json.RawMessage, error) {
-	if h.conn == nil {
-		conn, err := net.DialTimeout("unix", h.control, controlPatience)
-		if err != nil {
-			return nil, err
-		}
-		h.conn, h.lines = conn, bufio.NewReader(conn)
-	}
-	if _, err := h.conn.Write(append(bytes.TrimSpace(line), '\n')); err != nil {
-		return nil, err
-	}
-	got, err := h.lines.ReadBytes('\n')
-	if err != nil {
-		return nil, err
-	}
-	return got, nil
 }

@@ -14,6 +14,7 @@ import (
 	"bare.wire/clock"
 	"bare.wire/sim/nic82599"
 	"bare.wire/test/guest"
+	"bare.wire/test/judges/internal/calls"
 )
 
 // cardAddress is where nicsim's first card is.
@@ -116,24 +117,10 @@ func deadline(d time.Duration) time.Time { return real.Now().Add(d) }
 func pause(d time.Duration) { _ = real.Sleep(context.Background(), d) }
 
 // ask puts a question to the host.
-func (b *bench) ask(q question) (a answer, err error) {
-	text, err := json.Marshal(q)
-	if err != nil {
-		return a, err
-	}
+func (b *bench) ask(q question) (answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	got, err := guest.Ask(ctx, string(text))
-	if err != nil {
-		return a, err
-	}
-	if err := json.Unmarshal([]byte(got), &a); err != nil {
-		return a, fmt.Errorf("the host's answer %q: %w", got, err)
-	}
-	if a.Fault != "" {
-		return a, errors.New(a.Fault)
-	}
-	return a, nil
+	return calls.Ask[answer](ctx, q)
 }
 
 // send has the host send frames as they are.
@@ -146,20 +133,13 @@ func (b *bench) send(frames ...[]byte) error {
 func (b *bench) control(v any, format string, args ...any) error {
 	line := fmt.Sprintf(format, args...)
 	a, err := b.ask(question{Control: json.RawMessage(line)})
+	if err == nil {
+		err = calls.Done(a.Control, v)
+	}
 	if err != nil {
 		return fmt.Errorf("nicsim: %s: %w", line, err)
 	}
-	var ok struct {
-		OK    bool
-		Error string
-	}
-	if err := json.Unmarshal(a.Control, &ok); err != nil || !ok.OK {
-		return fmt.Errorf("nicsim: %s: %s %w", line, ok.Error, err)
-	}
-	if v == nil {
-		return nil
-	}
-	return json.Unmarshal(a.Control, v)
+	return nil
 }
 
 // fault puts a fault into the card, or takes it out ("").

@@ -3,8 +3,6 @@
 package linux
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"bare.wire/test/guest"
+	"bare.wire/test/judges/internal/calls"
 	"bare.wire/test/judges/internal/netns"
 	"bare.wire/test/judges/internal/streams"
 )
@@ -53,7 +52,6 @@ type question struct {
 
 // answer is what the host says.
 type answer struct {
-	Fault    string
 	Control  json.RawMessage
 	Segments segments
 }
@@ -62,9 +60,7 @@ type answer struct {
 type hostHalf struct {
 	ns      *netns.Namespace
 	packets *netns.Socket
-	control string
-	conn    net.Conn
-	lines   *bufio.Reader
+	nicsim  calls.Nicsim
 
 	mu       sync.Mutex
 	segments segments
@@ -81,7 +77,7 @@ func newHost(t *testing.T) *hostHalf {
 	packets, err := ns.Packets(tapName)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = packets.Close() })
-	h := &hostHalf{ns: ns, packets: packets, control: filepath.Join(t.TempDir(), "control")}
+	h := &hostHalf{ns: ns, packets: packets, nicsim: calls.Nicsim{Socket: filepath.Join(t.TempDir(), "control")}}
 	require.NoError(t, ns.Do(func() error {
 		listener, err := net.Listen("tcp4", fmt.Sprintf(":%d", portStream))
 		if err != nil {
@@ -113,33 +109,17 @@ func machine(t *testing.T, m guest.Machine, more ...string) guest.Machine {
 		return m
 	}
 	h := newHost(t)
-	m.Answer = h.answer
-	m.Wrap = append(h.ns.Enter(), guest.Nicsim(t), "qemu", "--wire", "tap:"+tapName, "--control", h.control)
+	m.Answer = calls.Serve(h.serve)
+	m.Wrap = append(h.ns.Enter(), guest.Nicsim(t), "qemu", "--wire", "tap:"+tapName, "--control", h.nicsim.Socket)
 	m.Wrap = append(append(m.Wrap, more...), "--")
 	return m
 }
 
-// answer serves guest.Ask.
-func (h *hostHalf) answer(text string) string {
-	a, err := h.serve(text)
-	if err != nil {
-		a.Fault = err.Error()
-	}
-	b, err := json.Marshal(a)
-	if err != nil {
-		return fmt.Sprintf(`{"Fault":%q}`, err)
-	}
-	return string(b)
-}
-
-func (h *hostHalf) serve(text string) (a answer, err error) {
-	var q question
-	if err := json.Unmarshal([]byte(text), &q); err != nil {
-		return a, err
-	}
+// serve answers the guest.
+func (h *hostHalf) serve(q question) (a answer, err error) {
 	switch {
 	case q.Control != nil:
-		a.Control, err = h.ask(q.Control)
+		a.Control, err = h.nicsim.Do(q.Control)
 	case q.Frames != nil:
 		for _, f := range q.Frames {
 			if err = h.packets.Send(f); err != nil {
@@ -155,24 +135,9 @@ func (h *hostHalf) serve(text string) (a answer, err error) {
 		a.Segments = h.segments
 		h.mu.Unlock()
 	default:
-		err = fmt.Errorf("nothing is asked for: %s", text)
+		err = fmt.Errorf("nothing is asked for: %+v", q)
 	}
 	return a, err
-}
-
-// ask puts a line to nicsim.
-func (h *hostHalf) ask(line json.RawMessage) (json.RawMessage, error) {
-	if h.conn == nil {
-		conn, err := net.DialTimeout("unix", h.control, 10*time.Second)
-		if err != nil {
-			return nil, err
-		}
-		h.conn, h.lines = conn, bufio.NewReader(conn)
-	}
-	if _, err := h.conn.Write(append(bytes.TrimSpace(line), '\n')); err != nil {
-		return nil, err
-	}
-	return h.lines.ReadBytes('\n')
 }
 
 func serveEcho(c net.PacketConn) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"bare.wire/test/guest"
+	"bare.wire/test/judges/internal/calls"
 	"bare.wire/test/judges/internal/frames"
 	"bare.wire/test/judges/internal/netns"
 	"bare.wire/test/judges/internal/streams"
@@ -39,7 +40,6 @@ type burst struct {
 
 // answer is what the host says.
 type answer struct {
-	Fault string
 	counts
 	Kept [][]byte `json:",omitempty"`
 }
@@ -140,24 +140,8 @@ func (h *hostHalf) serveTCP(t *testing.T) error {
 	})
 }
 
-// answer serves guest.Ask.
-func (h *hostHalf) answer(text string) string {
-	a, err := h.serve(text)
-	if err != nil {
-		a.Fault = err.Error()
-	}
-	b, err := json.Marshal(a)
-	if err != nil {
-		return fmt.Sprintf(`{"Fault":%q}`, err)
-	}
-	return string(b)
-}
-
-func (h *hostHalf) serve(text string) (a answer, err error) {
-	var q question
-	if err := json.Unmarshal([]byte(text), &q); err != nil {
-		return a, err
-	}
+// serve answers the guest.
+func (h *hostHalf) serve(q question) (a answer, err error) {
 	w := h.wires[q.Card]
 	if w == nil {
 		return a, fmt.Errorf("card %d has no wire here", q.Card)
@@ -272,22 +256,11 @@ func (w *wireEnd) echo(got []byte) []byte {
 func (c card) ask(t testing.TB, q question) answer {
 	t.Helper()
 	q.Card = c.index
-	text, err := json.Marshal(q)
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	got, err := guest.Ask(ctx, string(text))
+	a, err := calls.Ask[answer](ctx, q)
 	if err != nil {
-		t.Fatal(err)
-	}
-	var a answer
-	if err := json.Unmarshal([]byte(got), &a); err != nil {
-		t.Fatalf("the host's answer %q: %v", got, err)
-	}
-	if a.Fault != "" {
-		t.Fatalf("the host, on %q: %s", q.Do, a.Fault)
+		t.Fatalf("the host, on %q: %v", q.Do, err)
 	}
 	return a
 }

@@ -13,6 +13,7 @@ import (
 
 	"bare.wire/clock"
 	"bare.wire/test/guest"
+	"bare.wire/test/judges/internal/calls"
 )
 
 // card is a card in the machine; host and guest make the same list of them.
@@ -122,7 +123,7 @@ func machine(t *testing.T, m guest.Machine, cards []card) guest.Machine {
 		return m
 	}
 	h := newHost(t, cards)
-	m.Answer = h.answer
+	m.Answer = calls.Serve(h.serve)
 	m.Wrap = append(h.ns.Enter(), m.Wrap...)
 	return m
 }
