@@ -57,14 +57,15 @@ func TestInteropABackEndThatGoesIsFollowedByAnother(t *testing.T) {
 			b := newBackEnd(t, path, true, 1, &source{window: 200, length: mixed, flows: 16})
 			s, _ := startFrontEnd(t, path, vdev+",server=1", 1, "--forward-mode=io")
 			do(t, s, "start")
-			for range rounds {
+			for round := range rounds {
 				b.run(50_000)
 				b.await("the frames to come back", func(s *source) bool { return s.back == 50_000 })
 				b.clean(50_000)
 				b.run(1 << 30)
 				b.await("traffic", func(s *source) bool { return s.back > 10_000 })
 				b.stop()
-				b = newBackEnd(t, path, true, 1, &source{window: 200, length: mixed, flows: 16})
+				// What testpmd had when its back end went, it sends to the next one, when it gets to it.
+				b = newBackEnd(t, path, true, 1, &source{window: 200, length: mixed, flows: 16, session: uint16(round + 1)})
 				b.await("the session", func(s *source) bool { return s.up })
 			}
 			b.run(50_000)

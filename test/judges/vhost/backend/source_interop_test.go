@@ -32,8 +32,10 @@ type source struct {
 	judge   func(virtionet.Header, []byte) // looks at what comes back in place of check
 	tcp     bool                           // frames are TCP segments, not datagrams
 	swallow bool                           // frames do not come back: they are sent as fast as the device takes them
+	session uint16                         // in every frame; beyond 0, those of other sessions may come, which the front end still had
 
 	sent, back int
+	old        int // frames of other sessions
 	seen       []uint64
 	bad        []string
 	up         bool
@@ -56,6 +58,7 @@ func (s *source) put(b []byte, number int) {
 	clear(b[12:headLen])
 	b[12], b[13] = 8, 0
 	ip[0], ip[8], ip[9] = 0x45, 64, 17
+	binary.BigEndian.PutUint16(ip[4:], s.session)
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(b)-14))
 	copy(ip[12:], []byte{10, 0, 0, 1, 10, 0, 0, 2})
 	binary.BigEndian.PutUint16(ip[10:], ^frames.Sum16(ip, 0))
@@ -124,6 +127,10 @@ func (s *source) Send(h virtionet.Header, f []byte, now int64) {
 func (s *source) check(f []byte) {
 	if len(f) < headLen+4 {
 		s.fault("a frame of %d bytes", len(f))
+		return
+	}
+	if s.session > 0 && binary.BigEndian.Uint16(f[18:]) != s.session {
+		s.old++
 		return
 	}
 	number := int(binary.BigEndian.Uint32(f[headLen:]))
