@@ -16,12 +16,20 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestEveryFrameIsCountedOnBothSides moves 10⁵ frames in each way, by each front end. What it takes is looked at by nobody.
-func TestEveryFrameIsCountedOnBothSides(t *testing.T) {
+// testLab is a lab without huge pages, which others may take while it is at work.
+func testLab(t *testing.T) *lab {
+	t.Helper()
 	l, err := newLab(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.huge = false
+	return l
+}
+
+// TestEveryFrameIsCountedOnBothSides moves 10⁵ frames in each way, by each front end. What it takes is looked at by nobody.
+func TestEveryFrameIsCountedOnBothSides(t *testing.T) {
+	l := testLab(t)
 	for _, ours := range []bool{false, true} {
 		for _, ring := range []string{"split", "packed"} {
 			for _, mode := range []string{"tx", "rx", "io"} {
@@ -44,10 +52,7 @@ func TestEveryFrameIsCountedOnBothSides(t *testing.T) {
 }
 
 func TestAFrontEndThatCannotStartIsAnError(t *testing.T) {
-	l, err := newLab(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testLab(t)
 	for _, ours := range []bool{false, true} {
 		if _, _, err := l.run(t.Context(), ours, cell{"split", "tx", longestRun + 1, 1, 1}); err == nil || !strings.Contains(err.Error(), "burst or frames out of range") {
 			t.Errorf("ours %v: %v", ours, err)
