@@ -19,7 +19,7 @@ const understood = spec.FeatureCSum | spec.FeatureGuestCSum | spec.FeatureCtrlGu
 	spec.FeatureAccessPlatform | spec.FeatureRingPacked | spec.FeatureInOrder | spec.FeatureNotificationData | spec.FeatureNotifConfigData |
 	spec.FeatureRingReset | spec.FeatureHashReport | spec.FeatureRSS | spec.FeatureSpeedDuplex
 
-// guestOffloads are those that may be switched while the device runs (§5.1.6.5.6.1).
+// guestOffloads are those that may be switched while the device runs (§5.1.6.5.8.1).
 const guestOffloads = spec.FeatureGuestCSum | spec.FeatureGuestTSO4 | spec.FeatureGuestTSO6 | spec.FeatureGuestECN
 
 // legacyFeatures are those that the legacy interface can tell.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -82,6 +83,8 @@ func TestVhostBackEndThatLies(t *testing.T) {
 // TestVhostBackEndThatGoesOnAfterItsEnd: one that was given up may use the memory until it closes the socket, whatever it sends.
 func TestVhostBackEndThatGoesOnAfterItsEnd(t *testing.T) {
 	r := dialPeer(t, newVhostPeer(t, func(p *vhostPeer) { p.linger = make(chan struct{}) }))
+	leave := sync.OnceFunc(func() { close(r.peer.linger) })
+	defer leave()
 	m := r.region()
 	r.ready(m, 2)
 	gone := make(chan error, 1)
@@ -102,7 +105,7 @@ func TestVhostBackEndThatGoesOnAfterItsEnd(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	close(r.peer.linger)
+	leave()
 	require.NoError(t, r.port.Close())
 	require.NoError(t, r.space.Remove(t.Context(), m))
 	require.NoError(t, m.Close())
