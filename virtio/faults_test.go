@@ -149,6 +149,21 @@ func TestBuffersOfADeviceThatCannotBeStoppedAreKept(t *testing.T) {
 	}
 }
 
+// TestStopMayBeTheFirstToNotice that the device is not there any more: the port is gone then, as if a burst had found it out.
+func TestStopMayBeTheFirstToNotice(t *testing.T) {
+	r := newRig(t, rigConfig{})
+	rx := r.pool(mbuf.Config{})
+	r.startPort(0, nic.Config{Pool: rx, RxDesc: 64})
+	r.devs[0].Remove()
+	if err := r.ports[0].Stop(); err != nil && !errors.Is(err, nic.ErrGone) { // nil: its queues had stopped all the same
+		t.Errorf("Stop of a device that is not there: %v", err)
+	}
+	if err := r.ports[0].Err(); !errors.Is(err, nic.ErrGone) {
+		t.Errorf("the port says %v after it", err)
+	}
+	r.end()
+}
+
 // TestOneWayToStopIsEnough: the queues stop and the device does not reset, or the other way round.
 func TestOneWayToStopIsEnough(t *testing.T) {
 	for _, c := range []struct{ reset, disable bool }{{true, false}, {false, true}} {

@@ -91,6 +91,9 @@ func (p *Port) quieten(ctx context.Context) error {
 		errs = append(errs, p.t.DisableQueue(ctx, c.q.vq))
 	}
 	queueErr, resetErr := errors.Join(errs...), p.t.Reset(ctx)
+	if errors.Is(resetErr, nic.ErrGone) { // Stop may be the first to notice
+		p.fail(resetErr)
+	}
 	switch {
 	case resetErr == nil:
 		return nil
