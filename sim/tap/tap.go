@@ -116,7 +116,7 @@ func Open(cfg Config) (*Tap, error) {
 // open makes the interface, with these IFF_… flags besides, and returns its descriptor, which does not block, and its name.
 func open(name string, flags uint16) (*os.File, string, error) {
 	if name == "" || len(name) >= unix.IFNAMSIZ || strings.ContainsAny(name, "/: \t\n\v\f\r") || name == "." || name == ".." {
-		return nil, "", fmt.Errorf("tap %q: the name of an interface has 1 to %d characters, none of them a space, a slash or a colon, and is neither . nor .. itself", name, unix.IFNAMSIZ-1)
+		return nil, "", fmt.Errorf("tap %q: the name of an interface has 1 to %d characters, none of them a space or a slash or a colon, and is neither . nor .. itself", name, unix.IFNAMSIZ-1)
 	}
 	fd, err := unix.Open(device, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
