@@ -352,7 +352,7 @@ func (s *session) netSetMTU(m vhost.Message, _ *descriptors) ([]byte, error) {
 	if v < minMTU || v > maxMTU {
 		return nil, fmt.Errorf("MTU %d: want %d to %d", v, minMTU, maxMTU)
 	}
-	return nil, nil // the device takes frames of any length
+	return nil, nil // looked at and not kept: the limit of the device stays its Config.MTU
 }
 
 func (s *session) getConfig(m vhost.Message, _ *descriptors) ([]byte, error) {
